@@ -18,7 +18,7 @@ use crate::snapshot::{Disk, Snapshot, is_mirrored};
 use crate::stdio;
 use crate::unable;
 use crate::views::closure::level_of;
-use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, Views, closure, compilers};
+use crate::views::{Held, JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, Views, closure, compilers};
 use crate::write_rules::WriteRules;
 use base::door::Options;
 use base::watch::{OutputFile, USES_NETWORK};
@@ -57,6 +57,8 @@ pub struct Plan {
     pub first_process: u32,
     /// The program's view.
     pub view: Arc<View>,
+    /// What it says is remembered meanwhile.
+    pub held: Arc<Held>,
     /// What may be read.
     pub gate: Arc<dyn Gate>,
     /// What may be written.
@@ -218,6 +220,7 @@ impl Plan {
             linger: fds[1..].iter().any(|fd| stdio::is_pipe(fd)),
             window: window.unwrap_or_default(),
             first_process: daemon.process_numbers.next(),
+            held: view.hold(),
             view,
             gate: Arc::new(read),
             write,

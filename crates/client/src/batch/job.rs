@@ -224,7 +224,8 @@ impl Job {
         }
         let named = Some(statement.digest().to_hex());
         self.log.add(&Entry::Launched { index, number, since_ns: since.0, statement: named })?;
-        let launched = Launched { view: Some(view), statement: Some(statement), ..Launched::earlier(since) };
+        let held = Some(view.0.hold());
+        let launched = Launched { view: Some(view), held, statement: Some(statement), ..Launched::earlier(since) };
         lock(&self.state).launch(index, number, launched);
         Ok(())
     }

@@ -3,9 +3,34 @@
 use super::View;
 use super::table::NotBound;
 use base::{Listed, Version};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::lock;
 
+/// A view that is held: a task is to be told of it, or a result is to come that rests on it. What it said meanwhile is remembered.
+#[derive(Debug)]
+pub struct Held(Arc<View>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let is_last = self.0.holds.fetch_sub(1, Ordering::SeqCst) == 1;
+        // Whoever looks at the view now holds it, and will come here as well.
+        if is_last && let Ok(mut table) = self.0.table.try_lock() {
+            // A task that has come meanwhile is told of the view as it is now: what is past before that is of no use to it.
+            if self.0.holds.load(Ordering::SeqCst) == 0 {
+                table.forget_past();
+            }
+        }
+    }
+}
+
 impl View {
+    /// Holds the view until this is dropped.
+    pub fn hold(self: &Arc<Self>) -> Arc<Held> {
+        self.holds.fetch_add(1, Ordering::SeqCst);
+        Arc::new(Held(self.clone()))
+    }
+
     /// Whether these are bindings of the view that a task was to be told which was launched with this version of it. Waits for who looks
     /// at the view.
     ///
@@ -70,6 +95,29 @@ mod tests {
         assert_eq!(view.check(&listed(&[&answer]), second.version), Ok(()));
         let third = views.sweep(&view, &launch(Version(0))).unwrap().update.version;
         assert_eq!(view.check(&listed(&[&answer]), third), Err(NotBound::Past(answer.seq)));
+    }
+
+    #[test]
+    fn what_is_past_is_forgotten_when_nobody_holds_the_view() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = root_of(&folder).join(b"f");
+        fs::write(disk(&file), b"x").unwrap();
+        let views = Views::new(snapshot(), None);
+        let view = views.open(&key("/bin/x"), || vec![file.clone()]);
+        let held = [view.hold(), view.hold()];
+        let first = views.sweep(&view, &launch(Version(0))).unwrap().update;
+        let all: Vec<&Bound> = first.set.iter().collect();
+        let of_file = *all.iter().find(|bound| bound.path == file).unwrap();
+        fs::write(disk(&file), b"changed").unwrap();
+        let second = views.sweep(&view, &launch(Version(0))).unwrap().update;
+        let [one, other] = held;
+        drop(one);
+        assert_eq!(view.check(&listed(&[of_file]), first.version), Ok(()), "a result that rests on it may come");
+        drop(other);
+        // The folders above it may have changed as well.
+        assert!(matches!(view.check(&listed(&all), first.version), Err(NotBound::Unknown(_))));
+        let now = listed(&second.set.iter().collect::<Vec<_>>());
+        assert_eq!(view.check(&now, second.version), Ok(()), "what is so is known");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod walks;
 
 pub use epoch::{Copied, EPOCH_PATHS_MAX, EPOCH_VIEWS_MAX, JobViews};
 pub use ledger::Known;
+pub use marks::Held;
 pub use moved::{Counted, Seen};
 
 use crate::policy::Gate;
@@ -35,7 +36,7 @@ use ledger::Ledger;
 use std::cell::{LazyCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use strides::Strides;
 use table::{Look, Table};
@@ -82,6 +83,8 @@ pub struct View {
     sent: Mutex<Sent>,
     /// Where it comes from, if it is a job's.
     origin: Option<Origin>,
+    /// How many hold it: see [`Held`].
+    holds: AtomicUsize,
 }
 
 /// What the hub knows of a view.
@@ -171,6 +174,7 @@ impl View {
             walks: Walks::default(),
             sent: Mutex::default(),
             origin,
+            holds: AtomicUsize::new(0),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What is known of an instance of a task that was launched.
 
-use crate::views::View;
+use crate::views::{Held, View};
 use crate::write_rules::WriteRules;
 use base::{NodeId, Time, Version};
 use std::sync::Arc;
@@ -13,6 +13,8 @@ pub struct Launched {
     pub since: Time,
     /// Of this daemon: what it saw is known as long as this is held, and what it may change.
     pub view: Option<(Arc<View>, WriteRules)>,
+    /// What the view said since is remembered until the result has come.
+    pub held: Option<Arc<Held>>,
     /// The version of the view with which it was launched, of this daemon.
     pub version: Option<Version>,
     /// What was said with the launch, which the result's signature names; none: an earlier version has not noted that.
@@ -28,6 +30,15 @@ pub struct Launched {
 impl Launched {
     /// One of an earlier daemon.
     pub fn earlier(since: Time) -> Self {
-        Self { since, view: None, version: None, statement: None, worker: None, tainted: None, is_over: false }
+        Self {
+            since,
+            view: None,
+            held: None,
+            version: None,
+            statement: None,
+            worker: None,
+            tainted: None,
+            is_over: false,
+        }
     }
 }

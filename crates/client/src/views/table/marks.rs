@@ -88,6 +88,14 @@ impl Table {
         Ok(())
     }
 
+    /// No result will come that rests on what is no more so.
+    pub fn forget_past(&mut self) {
+        for number in std::mem::take(&mut self.marks.past) {
+            self.marks.of.remove(&number);
+        }
+        self.marks.of.shrink_to(self.entries.len() * 2);
+    }
+
     /// All that is bound is no more so from this version on.
     pub(super) fn end_all(&mut self, version: u64) {
         self.entries.values().for_each(|Entry { seq, .. }| self.marks.end(*seq, version));
