@@ -10,7 +10,6 @@ use crate::views::{Seen, View};
 use base::basis::refusal;
 use base::codec::Encode;
 use base::{Basis, Digest, Time};
-use bytes::Bytes;
 use std::sync::Arc;
 use wire::fetch::UNANSWERED;
 use wire::message::Exited;
@@ -47,12 +46,6 @@ impl Said {
     }
 }
 
-/// A result, as far as it says what it rests on.
-struct Rests {
-    basis: Bytes,
-    is_unanswered: bool,
-}
-
 impl Server {
     /// A piece of a lazily bound file is given.
     pub(crate) fn note_piece(&self, file: Digest, number: u64, bytes: Digest) {
@@ -78,27 +71,25 @@ impl Server {
         launched: Seen,
         exited: &Exited,
     ) -> impl Future<Output = Result<(), String>> + use<> {
-        let rests = Rests { basis: exited.basis.clone(), is_unanswered: exited.is_unanswered };
-        self.clone().check_rests(view.clone(), launched, rests)
-    }
-
-    async fn check_rests(self: Arc<Self>, view: Arc<View>, launched: Seen, rests: Rests) -> Result<(), String> {
-        if rests.is_unanswered {
-            return Err("the task wanted to know of files of which nobody could tell it".into());
+        let (server, view, version) = (self.clone(), view.clone(), launched.version.unwrap_or_default());
+        let basis = match exited.is_unanswered {
+            true => Err("the task wanted to know of files of which nobody could tell it".into()),
+            false => Basis::from_bytes(&exited.basis).map_err(|error| format!("what the result rests on: {error}")),
+        };
+        async move {
+            let basis = basis?;
+            if basis.pieces.is_empty()
+                && basis.bindings.count() <= LOOKED_AT_NOW_MAX
+                && let Some(bound) = view.check_now(&basis.bindings, version)
+            {
+                return bound.map_err(told).and_then(|()| server.check_said(&basis, launched.since));
+            }
+            let checked = blocking(move || {
+                view.check(&basis.bindings, version).map_err(told)?;
+                server.check_said(&basis, launched.since)
+            });
+            checked.await.unwrap_or_else(|| Err("the client daemon failed".into()))
         }
-        let basis = Basis::from_bytes(&rests.basis).map_err(|error| format!("what the result rests on: {error}"))?;
-        let version = launched.version.unwrap_or_default();
-        if basis.pieces.is_empty()
-            && basis.bindings.count() <= LOOKED_AT_NOW_MAX
-            && let Some(bound) = view.check_now(&basis.bindings, version)
-        {
-            return bound.map_err(told).and_then(|()| self.check_said(&basis, launched.since));
-        }
-        let checked = blocking(move || {
-            view.check(&basis.bindings, version).map_err(told)?;
-            self.check_said(&basis, launched.since)
-        });
-        checked.await.unwrap_or_else(|| Err("the client daemon failed".into()))
     }
 
     /// Whether the contents are what this client gave, and all that was refused it has refused. Reads pieces that are long forgotten.

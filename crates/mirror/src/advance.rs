@@ -6,7 +6,7 @@ use crate::answer::{Invalidation, LaneNumber};
 use crate::evidence::By;
 use crate::lane::Told;
 use crate::lanes::Lanes;
-use crate::node::{self, DirShown, Node, NodeId, Seen};
+use crate::node::{self, Node, NodeId, Seen, directory_attr};
 use crate::view::Known;
 use base::{Binding, Bound, Digest, TreePath};
 use std::collections::HashSet;
@@ -149,25 +149,23 @@ impl Lanes {
     fn recheck_directory(&mut self, number: LaneNumber, node: NodeId, out: &mut Vec<Invalidation>) {
         let Some(dir) = self.nodes.dir(node) else { return };
         let bound = self.view_of(number).and_then(|view| view.get(&dir.path)).cloned();
-        let now = bound.as_deref().and_then(DirShown::of);
+        let now = bound.as_deref().and_then(directory_attr);
         let listing: Option<Digest> = match bound.as_deref().map(|bound| &bound.binding) {
             Some(Binding::Directory { listing, .. }) => *listing,
             _ => None,
         };
+        self.held_before(number, None);
         let dir = self.nodes.dir_mut(node).expect("found above");
         // What of it still holds is so by this binding as well.
         dir.by = dir.by.and(bound.as_deref().map(By::bound));
-        let attr_holds = dir.shown.is_none_or(|shown| now.is_some_and(|now| now.attr.is_shown_as(&shown.attr)));
+        let attr_holds = dir.shown.is_none_or(|shown| now.is_some_and(|now| now.is_shown_as(&shown)));
         if attr_holds && dir.listed.agrees(listing) {
             dir.shown = dir.shown.and(now);
         } else {
             (dir.shown, dir.listed) = (None, Seen::Nothing);
             out.push(Invalidation::Inode { node });
         }
-        let absences_hold = dir.absences.agrees(listing);
-        self.held_before(number, None);
-        let dir = self.nodes.dir_mut(node).expect("found above");
-        if !absences_hold {
+        if !dir.absences.agrees(listing) {
             dir.absences = listing.map_or(Seen::Nothing, Seen::One);
             let unlisted = |told: &Told| matches!(told, Told::Absent { by: None });
             let names: Vec<Box<[u8]>> =

@@ -55,8 +55,8 @@ impl Lanes {
     }
 
     /// Notes by which binding of the directory the kernel is told of its attributes or names.
-    pub(crate) fn rest_on(&mut self, node: NodeId, bound: &Bound) {
-        let (Some(dir), by) = (self.nodes.dir_mut(node), By::bound(bound)) else { return };
+    pub(crate) fn rest_on(&mut self, node: NodeId, by: By) {
+        let Some(dir) = self.nodes.dir_mut(node) else { return };
         // Not by its number alone: what was dropped may come again as something else.
         if dir.by == Some(by) {
             return;

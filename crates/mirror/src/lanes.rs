@@ -9,7 +9,7 @@ use crate::answer::{
 use crate::cache::Cache;
 use crate::evidence::By;
 use crate::lane::{Lane, Told};
-use crate::node::{Body, DirShown, FileData, Node, NodeId, NodeShape, Nodes, ROOT};
+use crate::node::{Body, FileData, Node, NodeId, NodeShape, Nodes, ROOT, directory_attr};
 use crate::view::{Applied, Gap, Known, View};
 use base::delta::Base;
 use base::{Attr, Binding, Bound, Digest, Listing, TaskId, TreePath, Version, ViewId, ViewUpdate, Xattr};
@@ -254,7 +254,7 @@ impl Lanes {
             },
             Known::Unlisted(listing) => {
                 if let Some(above) = path.parent().and_then(|above| view.get(&above)).cloned() {
-                    self.rest_on(parent, &above);
+                    self.rest_on(parent, By::bound(&above));
                 }
                 self.show_unlisted(parent, name, listing)
             }
@@ -308,14 +308,14 @@ impl Lanes {
             Binding::Directory { attr, listing: Some(digest), .. } => (*attr, *digest),
             Binding::Directory { listing: None, .. } => return Names::Unlistable { lane: number, path },
             _ => {
-                self.rest_on(node, &bound);
+                self.rest_on(node, By::bound(&bound));
                 return Names::Stale;
             }
         };
         let above = path.parent().and_then(|parent| view.get(&parent)).and_then(|above| above.binding.attr()).copied();
         let Some(listing) = self.listings.get(&digest) else { return Names::NeedsListing(number, digest) };
         self.nodes.dir_mut(node).expect("found above").listed.add(digest);
-        self.rest_on(node, &bound);
+        self.rest_on(node, By::bound(&bound));
         let ino = self.ino(&attr);
         let parent_ino = above.map_or(ino, |above| self.ino(&above));
         Names::Found { listing, ino, parent_ino, ino_mark: shown_ino(attr.ino, ino) }
@@ -346,7 +346,7 @@ impl Lanes {
             Node::Dir(dir) => {
                 let bound = self.view_of(dir.lane)?.get(&dir.path)?.clone();
                 let Binding::Directory { xattrs, .. } = &bound.binding else { return None };
-                self.rest_on(node, &bound);
+                self.rest_on(node, By::bound(&bound));
                 Some(xattrs.clone())
             }
         }
@@ -502,8 +502,8 @@ impl Lanes {
         match self.nodes.all_mut(node) {
             Some(Node::Dir(dir)) => {
                 dir.lookups += 1;
-                dir.show(DirShown::of(bound));
-                self.rest_on(node, bound);
+                dir.show(directory_attr(bound));
+                self.rest_on(node, by);
             }
             Some(Node::File(file)) => file.lookups += 1,
             None => {}
@@ -557,7 +557,7 @@ impl Lanes {
         let shape = NodeShape::Directory;
         let Some((lane, view)) = self.in_use(dir.lane) else {
             // Nobody uses the lane; what was told stays true to what it was told by.
-            let Some(attr) = dir.shown.map(|shown| shown.attr) else { return Attributes::Stale };
+            let Some(attr) = dir.shown else { return Attributes::Stale };
             return Attributes::Found(Shown { node, ino: self.ino(&attr), shape, attr });
         };
         let Some(bound) = view.get(&dir.path) else {
@@ -565,10 +565,9 @@ impl Lanes {
             return Attributes::Fault(Fault { lane: dir.lane, view, task, path });
         };
         let bound = bound.clone();
-        self.rest_on(node, &bound);
-        let Some(shown) = DirShown::of(&bound) else { return Attributes::Stale };
-        self.nodes.dir_mut(node).expect("found above").show(Some(shown));
-        let attr = shown.attr;
+        self.rest_on(node, By::bound(&bound));
+        let Some(attr) = directory_attr(&bound) else { return Attributes::Stale };
+        self.nodes.dir_mut(node).expect("found above").show(Some(attr));
         Attributes::Found(Shown { node, ino: self.ino(&attr), shape, attr })
     }
 

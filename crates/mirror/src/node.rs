@@ -135,7 +135,7 @@ pub(crate) struct DirNode {
     /// Part of its lane; if not, it only waits for the kernel to forget it.
     pub(crate) attached: bool,
     /// The attributes that the kernel was last told; `None`: it will ask.
-    pub(crate) shown: Option<DirShown>,
+    pub(crate) shown: Option<Attr>,
     /// Mode, owner and group that the kernel was last told. It decides by them who may do what, and an overlay does so
     /// without asking again: they end with the name only.
     pub(crate) rights: Option<(u32, u32, u32)>,
@@ -177,28 +177,19 @@ impl Seen {
     }
 }
 
-/// A directory as the kernel sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DirShown {
-    pub(crate) seq: Seq,
-    pub(crate) attr: Attr,
-}
-
-impl DirShown {
-    /// How a binding to a directory is shown.
-    pub(crate) fn of(bound: &Bound) -> Option<Self> {
-        match &bound.binding {
-            Binding::Directory { attr, .. } => Some(Self { seq: bound.seq, attr: *attr }),
-            _ => None,
-        }
+/// The attributes by which a binding to a directory is shown.
+pub(crate) fn directory_attr(bound: &Bound) -> Option<Attr> {
+    match &bound.binding {
+        Binding::Directory { attr, .. } => Some(*attr),
+        _ => None,
     }
 }
 
 impl DirNode {
     /// Notes what the kernel is told of the directory.
-    pub(crate) fn show(&mut self, shown: Option<DirShown>) {
+    pub(crate) fn show(&mut self, shown: Option<Attr>) {
         self.shown = shown;
-        self.rights = shown.map(|shown| rights(&shown.attr)).or(self.rights);
+        self.rights = shown.as_ref().map(rights).or(self.rights);
     }
 }
 

@@ -160,6 +160,11 @@ impl Contents {
         if let Ok(Some(bytes)) = self.store.get(self.tenant, &digest) {
             return Ok(Bytes::from(bytes));
         }
+        self.fetch(digest).await
+    }
+
+    /// An object that is not in the store.
+    async fn fetch(&self, digest: Digest) -> Result<Bytes, Errno> {
         self.fetcher()?.object(digest).await.map_err(|error| self.refused(&digest.0, &error))
     }
 
@@ -446,7 +451,7 @@ impl Fetch for Contents {
             return done(Ok(bytes));
         }
         let Some(contents) = self.myself.upgrade() else { return done(Err(UNANSWERED)) };
-        self.runtime.spawn(async move { done(contents.object(digest).await.map(|bytes| bytes.to_vec())) });
+        self.runtime.spawn(async move { done(contents.fetch(digest).await.map(|bytes| bytes.to_vec())) });
     }
 
     fn read_now(&self, file: &FileSource, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {

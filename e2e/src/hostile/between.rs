@@ -2,17 +2,17 @@
 //! which it tells the worker something else.
 
 use super::failed;
-use super::hub::{finish, let_in, offer, status};
+use super::hub::{answers, finish, let_in};
 use crate::error::Result;
 use base::Digest;
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use wire::message::{
-    Answer, BindReply, BindRequest, Bound, Launch, ObjectReply, Open, OpenKind, OutputKind, PiecesRequest, Placed,
-    TaskInput, TaskOutput, digest_bytes,
+    BindReply, BindRequest, Bound, Launch, ObjectReply, Open, OpenKind, OutputKind, PiecesRequest, Placed, TaskInput,
+    TaskOutput, digest_bytes,
 };
-use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token};
+use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token, lock};
 
 /// What the worker is told that a file holds.
 const FORGED: &[u8] = b"forged\n";
@@ -77,14 +77,7 @@ impl Between {
                             let launch = Launch { client, tenant_number: 1, ..*launch };
                             return between.pass(launch, sender, receiver).await;
                         }
-                        Some(OpenKind::Offer(_)) => {
-                            let _ = sender.send(&offer()).await;
-                            return finish(sender).await;
-                        }
-                        Some(OpenKind::Ask(_)) => {
-                            let _ = sender.send(&Answer { json: status().into() }).await;
-                            return finish(sender).await;
-                        }
+                        Some(kind) if answers(&kind, &mut sender).await => return finish(sender).await,
                         _ => {}
                     }
                 }
@@ -210,8 +203,4 @@ async fn piece(client: &Connection, request: PiecesRequest) -> ObjectReply {
         bytes[0] = b'P';
     }
     ObjectReply { digest: digest_bytes(&Digest::of(&bytes)), bytes: bytes.into(), ..reply }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -135,19 +135,22 @@ async fn serve(connection: Connection, manner: Manner) {
                         while let Ok(Some(_)) = receiver.next_encoded().await {}
                         return;
                     }
-                    Some(OpenKind::Offer(_)) => {
-                        let _ = sender.send(&offer()).await;
-                        return finish(sender).await;
-                    }
-                    Some(OpenKind::Ask(_)) => {
-                        let _ = sender.send(&Answer { json: status().into() }).await;
-                        return finish(sender).await;
-                    }
+                    Some(kind) if answers(&kind, &mut sender).await => return finish(sender).await,
                     _ => {}
                 }
             }
         });
     }
+}
+
+/// Answers what every client asks; whether this was that.
+pub(super) async fn answers(question: &OpenKind, sender: &mut Sender) -> bool {
+    let _ = match question {
+        OpenKind::Offer(_) => sender.send(&offer()).await,
+        OpenKind::Ask(_) => sender.send(&Answer { json: status().into() }).await,
+        _ => return false,
+    };
+    true
 }
 
 pub(super) async fn finish(mut sender: Sender) {
@@ -156,12 +159,12 @@ pub(super) async fn finish(mut sender: Sender) {
 }
 
 /// What it says to whoever asks anything.
-pub(super) fn status() -> String {
+fn status() -> String {
     let worker = serde_json::json!({"name": ESCAPES, "state": ESCAPES, "cpus": 8, "platform": ESCAPES, "why": ESCAPES});
     serde_json::json!({"hub": ESCAPES, "workers": [worker]}).to_string()
 }
 
-pub(super) fn offer() -> Offer {
+fn offer() -> Offer {
     let name = format!("worker{ESCAPES}");
     Offer { share: 1_000, workers: 1, cpus: 8, is_free: true, name, trust: 1, ..Offer::default() }
 }
