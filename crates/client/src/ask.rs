@@ -99,10 +99,8 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             value(Kept { kept })
         }
         Question::Recover { task, into, allow_write } => recover(daemon, task, into, allow_write).await,
-        Question::Reload | Question::Stop => {
-            daemon.stop();
-            value(Done { note: jobs_wait(daemon.batches.open()) })
-        }
+        // Whoever has sent the answer ends the daemon.
+        Question::Reload | Question::Stop => value(Done { note: jobs_wait(daemon.batches.open()) }),
     }
 }
 

@@ -499,11 +499,15 @@ impl Daemon {
                 let _ = replies.send(&Reply::Outcome(outcome)).await;
             }
             Request::Ask(question) => {
-                if !ask::ends_daemon(&question) {
+                let ends = ask::ends_daemon(&question);
+                if !ends {
                     self.look_at_settings().await;
                 }
                 let answer = ask::answer(&self, &question).await;
                 let _ = replies.send(&Reply::Answer(answer)).await;
+                if ends {
+                    self.stop();
+                }
             }
             Request::Submit { batch, world, .. } => {
                 let why = world::obstacle(world, peer.pid(), own).await;

@@ -75,6 +75,8 @@ pub(crate) struct TaskLocks {
     held: Locks,
     /// What the task sees, which must not have changed.
     pub seen: Seen,
+    /// What it has asked for, over all its attempts.
+    asked: Asked,
     /// What it did not get last.
     wanted: Option<LockRequest>,
     /// It could have had that, but for what has changed.
@@ -89,6 +91,7 @@ impl TaskLocks {
         Self {
             held: Locks::default(),
             seen: Seen::new(launched, None),
+            asked: Asked::default(),
             wanted: None,
             is_free: false,
             has_begun_again: false,
@@ -127,6 +130,7 @@ impl Session {
             (taken.and_then(|()| sees()), held, request, is_free)
         });
         let Some((taken, held, request, is_free)) = taken.await else { return Err("the client daemon failed".into()) };
+        self.locks.asked.note(&request);
         match taken {
             Ok(()) => self.locks.held = held,
             // Who waits holds nothing: so no two wait for each other.
@@ -225,7 +229,13 @@ impl Session {
         let waited = self.hearing(Phase::BeforeStart, tokio::time::timeout(limit, wait), caller).await?;
         waited.map_err(|_| Outcome::Refused(format!("it locks {path}, which another command has")))?;
         if again {
-            self.locks.held = std::mem::take(&mut *lock(&held));
+            let (daemon, gate, asked) = (self.daemon.clone(), self.plan.gate.clone(), self.locks.asked.clone());
+            let taken = blocking(move || {
+                let mut held = std::mem::take(&mut *lock(&held));
+                asked.take_free(&mut held, &daemon.new_files, &*gate);
+                held
+            });
+            self.locks.held = taken.await.unwrap_or_default();
             self.locks.has_begun_again = true;
         }
         Ok(())
@@ -262,6 +272,29 @@ pub fn sees_what_is_there(
 pub fn was_there(request: &LockRequest, since: Time) -> bool {
     let changed = |stat: rustix::fs::Stat| Time::from_parts(stat.st_ctime, stat.st_ctime_nsec as i64);
     request.is_made && rustix::fs::lstat(request.path.as_slice()).is_ok_and(|stat| changed(stat) < since)
+}
+
+/// What a task has asked for. When it begins again for one lock, it has the others from its start, too, as far as they are free: else it
+/// would begin again for each of them in turn, as often as something changes meanwhile.
+#[derive(Clone, Debug, Default)]
+pub struct Asked(Vec<LockRequest>);
+
+impl Asked {
+    /// One more, or one of these once more.
+    pub fn note(&mut self, request: &LockRequest) {
+        let plain = LockRequest { number: 0, may_wait: false, is_gone: false, ..request.clone() };
+        if self.0.len() < FILES_MAX && !self.0.contains(&plain) {
+            self.0.push(plain);
+        }
+    }
+
+    /// Takes what of these nobody else has: who holds some waits for none.
+    pub fn take_free(&self, held: &mut Locks, new: &NewFiles, gate: &dyn Gate) {
+        for request in &self.0 {
+            // Of what it does not get it is told when it asks again.
+            let _ = held.take(new, gate, request);
+        }
+    }
 }
 
 /// The locks that are held for one task. Dropping them lets go.

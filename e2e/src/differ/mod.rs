@@ -181,10 +181,10 @@ fn run_all(options: &Options, place: &Path, clients: Clients<'_>) -> Result<(Tal
         tally.programs += usize::from(!comparison.is_void);
         tally.called_off_late += comparison.called_off_late;
         round.push((seed.to_string(), program.clone()));
-        if let Some(found) = comparison.found.first() {
+        if !comparison.found.is_empty() {
             // A long run may be ended before it has made them smaller, and what is rare is not seen again.
-            let lines: Vec<&str> = found.lines().take(FOUND_LINES_MAX).collect();
-            eprintln!("seed {seed} differs: {}", lines.join("\n  "));
+            let lines = comparison.found.iter().flat_map(|text| text.lines()).take(FOUND_LINES_MAX);
+            eprintln!("seed {seed} differs: {}", lines.collect::<Vec<_>>().join("\n  "));
             failures.push(Failure { seed, program, found: comparison.found, is_rare: false });
         }
         if round.len() >= ROUND {

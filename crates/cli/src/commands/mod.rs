@@ -39,7 +39,7 @@ use crate::config::KnownHub;
 use crate::error::{CliError, Result};
 use crate::parts::PartError;
 use crate::render::{self, say};
-use client::report::{Question, Refusal};
+use client::report::{Done, Question, Refusal};
 use gleaner_client::START_TIME_MAX;
 use gleaner_client::door::{Door, DoorError, Folder};
 use serde::Serialize;
@@ -125,9 +125,12 @@ pub(crate) fn ask<T: DeserializeOwned>(question: &Question) -> Result<T> {
     }
 }
 
-/// Asks the daemon at the other end of `door`.
-fn ask_through<T: DeserializeOwned>(door: &mut Door, question: &Question) -> Result<T> {
-    understand(&door.ask(encode(question)?, ANSWER_TIME_MAX)?)
+/// Has the daemon at the other end of `door` end: `question` is that. One that is gone before it answers was ending.
+fn end_daemon(door: &mut Door, question: &Question) -> Result<Done> {
+    match door.ask(encode(question)?, ANSWER_TIME_MAX) {
+        Err(DoorError::NotListening | DoorError::System { .. }) => Ok(Done { note: None }),
+        answer => understand(&answer?),
+    }
 }
 
 fn encode(question: &Question) -> Result<Vec<u8>> {

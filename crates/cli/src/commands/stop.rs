@@ -5,7 +5,7 @@ use crate::config::{Config, Flags, Surroundings};
 use crate::detach::stop_role;
 use crate::error::Result;
 use crate::render::say;
-use client::report::{Done, Question};
+use client::report::Question;
 use gleaner_client::door::{Door, DoorError, Folder};
 
 /// Ends worker, hub and client daemon, as far as they run.
@@ -13,7 +13,7 @@ pub fn run(arguments: Stop) -> Result {
     let mut stopped = false;
     match Door::open(&Folder::of_environment()) {
         Ok(mut door) => {
-            let done = super::ask_through::<Done>(&mut door, &Question::Stop)?;
+            let done = super::end_daemon(&mut door, &Question::Stop)?;
             say("the client daemon ends");
             done.note.iter().for_each(|note| say(note));
             stopped = true;

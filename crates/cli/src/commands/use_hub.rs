@@ -6,7 +6,7 @@ use crate::detach::make_private_folder;
 use crate::error::{CliError, Result};
 use crate::parts::{self, Joiner};
 use crate::render::say;
-use client::report::{Done, Question};
+use client::report::Question;
 use gleaner_client::door::{Door, DoorError, Folder};
 
 /// Redeems a token as a client, or says whose the workers are of the pool in use.
@@ -101,7 +101,7 @@ fn class_of<'a>(whose: Whose<'a>, earlier: Option<&'a str>, is_own: bool) -> &'a
 /// Has the daemon of `folder`, if it runs, read the configuration again.
 pub fn reload(folder: &Folder) -> Result {
     match Door::open(folder) {
-        Ok(mut door) => super::ask_through::<Done>(&mut door, &Question::Reload).map(drop),
+        Ok(mut door) => super::end_daemon(&mut door, &Question::Reload).map(drop),
         Err(DoorError::NotListening) => Ok(()),
         Err(error) => Err(CliError::from(error)),
     }

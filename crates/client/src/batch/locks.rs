@@ -8,7 +8,7 @@
 
 use super::drive::{LIMIT_APART_MS, Way, time_limit};
 use super::job::Job;
-use crate::locks::{Locked, Locks, sees_what_is_there, was_there};
+use crate::locks::{Asked, Locked, Locks, sees_what_is_there, was_there};
 use crate::plan::Plan;
 use crate::serve::blocking;
 use crate::views::Seen;
@@ -29,6 +29,7 @@ pub(super) struct JobLocks(Mutex<HashMap<u32, Arc<Shared>>>);
 #[derive(Debug, Default)]
 struct Shared {
     held: Mutex<Locks>,
+    asked: Mutex<Asked>,
     wanted: Mutex<Option<LockRequest>>,
     holders: Mutex<Holders>,
 }
@@ -118,7 +119,9 @@ impl TaskLocks {
 
     /// Waits until it can be had, and takes it.
     pub async fn wait(&self, way: &Way, plan: &Plan, wanted: &LockRequest) {
-        Locks::wait(&self.shared.held, &way.daemon.new_files, &*plan.gate, wanted, true).await;
+        let new = &way.daemon.new_files;
+        Locks::wait(&self.shared.held, new, &*plan.gate, wanted, true).await;
+        lock(&self.shared.asked).take_free(&mut lock(&self.shared.held), new, &*plan.gate);
     }
 
     /// It was not had in time: the next run waits on.
@@ -146,6 +149,7 @@ impl TaskLocks {
     /// would here, and goes by that. Should it ask again when the lock is gone, it begins again.
     pub async fn take(&self, way: &Arc<Way>, plan: &Plan, seen: Seen, request: LockRequest) -> Result<(), String> {
         let (way, plan, run) = (way.clone(), plan.clone(), self.clone());
+        lock(&self.shared.asked).note(&request);
         let taken = blocking(move || {
             let was_there = was_there(&request, seen.since);
             let had = lock(&run.shared.held).has(&request);

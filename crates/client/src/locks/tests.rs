@@ -114,3 +114,25 @@ fn files_that_only_a_task_has_are_locked_by_one() {
     drop(one);
     Locks::default().take(&new, &Open, &wanted).unwrap();
 }
+
+#[test]
+fn who_begins_again_has_what_it_asked_for_before_as_far_as_it_is_free() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, new) = (|name: &str| folder.path().join(name), NewFiles::default());
+    for name in ["a", "b", "c"] {
+        std::fs::write(path(name), "").unwrap();
+    }
+    let wanted = |name: &str| request(&path(name), true, None);
+    let made = LockRequest { is_made: true, ..wanted("made") };
+    let mut asked = Asked::default();
+    for request in [wanted("a"), wanted("b"), LockRequest { number: 78, ..wanted("a") }, made.clone(), wanted("c")] {
+        asked.note(&request);
+    }
+    assert_eq!(asked.0.len(), 4, "one of them twice");
+    let (mut other, mut held) = (Locks::default(), Locks::default());
+    other.take(&new, &Open, &wanted("b")).unwrap();
+    held.take(&new, &Open, &wanted("c")).unwrap();
+    asked.take_free(&mut held, &new, &Open);
+    let has = |held: &Locks| [wanted("a"), wanted("b"), made.clone(), wanted("c")].map(|request| held.has(&request));
+    assert_eq!(has(&held), [true, false, true, true]);
+}
