@@ -305,7 +305,7 @@ impl Pool {
     /// Has the client reach the hub at `address` from now on; its daemon is stopped.
     pub fn redirect_client(&self, address: &str) -> Result<()> {
         redirect(&self.scratch.path().join("client/config/client.toml"), address)?;
-        self.client.gleaner(&["stop"])?.expect_ok("gleaner stop").map(drop)
+        self.stop_client()
     }
 
     /// Starts a worker again that was killed, on its old state.
@@ -362,9 +362,18 @@ impl Pool {
 
     /// Gives the client another link, and has it connect anew.
     pub fn relink(&self, link: Link) -> Result<()> {
-        self.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+        self.stop_client()?;
         self.testbed().set_link(CLIENT, link);
         Ok(())
+    }
+
+    /// Stops the client's daemon. Nothing of it is left then: what it still sent would be taken for the next one's.
+    pub fn stop_client(&self) -> Result<()> {
+        self.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+        match &self.client_daemons()[..] {
+            [] => Ok(()),
+            left => Err(Error::Product(format!("`gleaner stop` has ended, and the daemon has not: {left:?}"))),
+        }
     }
 
     /// A folder for the trees of cases.

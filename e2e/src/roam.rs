@@ -149,7 +149,7 @@ fn no_udp(pool: &mut Pool) -> Result<Vec<String>> {
         wrong.push(format!("the link goes over {:?}", carrier(pool)?));
     }
     // The daemon knows that of this network when it starts again.
-    pool.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+    pool.stop_client()?;
     let first = timed(pool, &place, &["true"])?;
     let by_tcp = of_true()?;
     scenario::measured("no UDP from the start: the first command", first);

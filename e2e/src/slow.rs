@@ -222,7 +222,7 @@ fn edits(pool: &mut Pool) -> Result<Vec<String>> {
 /// What a daemon that starts anew sends for the first command; the median of some, for a busy machine sends some of it twice.
 fn anew(pool: &Pool, project: &Project) -> Result<Vec<String>> {
     let once = |_| {
-        pool.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+        pool.stop_client()?;
         Ok(traffic_of(pool, || project.compile(pool))?.1.bytes_up)
     };
     let mut runs = (0..3).map(once).collect::<Result<Vec<u64>>>()?;

@@ -191,8 +191,14 @@ pub fn stop_role(state_dir: &Path, role: &str) -> Result<Option<i32>> {
         return Ok(None);
     }
     rustix::process::pidfd_send_signal(&process, rustix::process::Signal::TERM).map_err(fail)?;
+    await_end(&process, role, number)?;
+    Ok(Some(number))
+}
+
+/// Waits for the end of a process that was told to end. The error says what to do if it does not.
+pub fn await_end(process: &OwnedFd, role: &str, number: i32) -> Result {
     match gleaner_client::door::wait_readable(process.as_fd(), Instant::now() + STOP_TIME_MAX)? {
-        true => Ok(Some(number)),
+        true => Ok(()),
         false => Err(CliError::environment(format!(
             "the {role}, process {number}, did not end within {} s",
             STOP_TIME_MAX.as_secs()

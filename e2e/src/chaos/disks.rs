@@ -45,7 +45,7 @@ impl Disks {
     /// Puts the state of the first worker, the hub and the client on disks of their own. The worker is not running afterwards.
     pub fn mount(pool: &mut Pool) -> Result<Self> {
         let root = pool.scratch.path().to_path_buf();
-        pool.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+        pool.stop_client()?;
         pool.workers[0].kill();
         pool.hub.kill();
         let names = ["worker0", "hub", "client"];
@@ -79,11 +79,12 @@ impl Disks {
         self.of(part).is_none_or(|disk| !disk.has_failed() && !disk.place.join(FILLER).exists())
     }
 
-    /// Mounts a part's disk anew, after the part has ended.
-    pub fn replace(&self, part: Part) -> Result<()> {
+    /// Mounts a part's disk anew, after the part has ended; `end` has those of its processes end that have come since.
+    pub fn replace(&self, part: Part, end: impl Fn()) -> Result<()> {
         let Some(disk) = self.of(part) else { return Ok(()) };
         // As long as somebody has it, it is the same one that is mounted again.
         let is_new = || {
+            end();
             disk.unmount();
             disk.mount().is_ok() && !disk.has_failed()
         };

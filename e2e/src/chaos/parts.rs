@@ -160,9 +160,14 @@ impl Parts {
         match part {
             Part::Worker(index) => self.pool.workers[index].kill(),
             Part::Hub => self.pool.hub.kill(),
-            _ => send(&self.daemons(), Signal::KILL),
+            _ => {}
         }
-        self.disks.replace(part)?;
+        // Each command that comes meanwhile starts a client daemon.
+        let end = || match part {
+            Part::Daemon => send(&self.daemons(), Signal::KILL),
+            _ => {}
+        };
+        self.disks.replace(part, end)?;
         self.heal(Heal::Revive(part))
     }
 

@@ -119,7 +119,7 @@ pub fn killed(pool: &mut Pool) -> Result<Vec<String>> {
     wrong.extend(judge_after(pool, &place, &id, &report)?);
     wrong.extend(serves(pool, &place)?);
     // The settings name the first hub alone, and the first hub is gone: what was told is known to a new daemon too.
-    pool.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+    pool.stop_client()?;
     wrong.extend(serves(pool, &place)?);
     Ok(wrong)
 }

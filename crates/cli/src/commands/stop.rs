@@ -2,19 +2,26 @@
 
 use crate::args::Stop;
 use crate::config::{Config, Flags, Surroundings};
-use crate::detach::stop_role;
+use crate::detach::{await_end, stop_role};
 use crate::error::Result;
 use crate::render::say;
 use client::report::Question;
 use gleaner_client::door::{Door, DoorError, Folder};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::os::fd::OwnedFd;
 
 /// Ends worker, hub and client daemon, as far as they run.
 pub fn run(arguments: Stop) -> Result {
     let mut stopped = false;
     match Door::open(&Folder::of_environment()) {
         Ok(mut door) => {
+            // Before it is asked: later the number may be another's.
+            let process = door.process().and_then(|number| Some((number, watch(number)?)));
             let done = super::end_daemon(&mut door, &Question::Stop)?;
-            say("the client daemon ends");
+            if let Some((number, process)) = process {
+                await_end(&process, "client daemon", number)?;
+            }
+            say("the client daemon has ended");
             done.note.iter().for_each(|note| say(note));
             stopped = true;
         }
@@ -34,4 +41,9 @@ pub fn run(arguments: Stop) -> Result {
         say(&format!("nothing runs here with state in {}", config.state_dir.value.display()));
     }
     Ok(())
+}
+
+/// A process, to wait for its end.
+fn watch(number: i32) -> Option<OwnedFd> {
+    pidfd_open(Pid::from_raw(number)?, PidfdFlags::empty()).ok()
 }

@@ -319,6 +319,11 @@ impl Door {
         }
     }
 
+    /// The daemon's process; `None` if it cannot be seen from here.
+    pub fn process(&self) -> Option<i32> {
+        self.process
+    }
+
     /// That the daemon is stopped.
     pub fn stopped(&self) -> DoorError {
         DoorError::Stopped(self.process.unwrap_or_default())
