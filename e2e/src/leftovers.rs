@@ -161,7 +161,7 @@ fn remove_group(group: &Path) {
 }
 
 fn mounts() -> BTreeSet<String> {
-    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let text = std::fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 

@@ -6,7 +6,8 @@ use crate::pool::{NODES, Pool};
 use crate::process::{Run, shell, wait_for};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::ioctl::{Setter, ioctl, opcode};
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount_change};
+use rustix::thread::UnshareFlags;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -25,6 +26,21 @@ const FILLER: &str = "filler";
 const SHUTDOWN: u32 = opcode::read::<u32>(b'X', 125);
 /// What is not written out by then is lost, the journal's, too.
 const WITHOUT_FLUSH: u32 = 2;
+
+/// Does this with mounts of its own: whatever else begins on this machine meanwhile (another pool's workers) would have a disk that is
+/// exchanged here among its own mounts, and keep it.
+pub fn apart<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    let work = || {
+        // SAFETY: no other thread shares what this one lets go, and none of its descriptors lead to what is mounted.
+        let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
+        let made =
+            unshared.and_then(|()| mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC));
+        made.context(|| "cannot have mounts of its own (needs root)".to_owned())?;
+        work()
+    };
+    let panicked = |_| Error::Product("a campaign panicked".into());
+    std::thread::scope(|scope| scope.spawn(work).join()).map_err(panicked)?
+}
 
 /// The disks of a pool.
 #[derive(Debug)]

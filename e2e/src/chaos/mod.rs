@@ -77,7 +77,7 @@ pub fn run_in_suite(options: &pool::Options, filter: &str, report: &Report) {
         return;
     }
     let started = Instant::now();
-    let verdict = Verdict::of(campaign(options, &Options::suite()));
+    let verdict = Verdict::of(disks::apart(|| campaign(options, &Options::suite())));
     report.add(NAME, verdict, started.elapsed());
 }
 
@@ -85,7 +85,7 @@ pub fn run_in_suite(options: &pool::Options, filter: &str, report: &Report) {
 pub fn run(options: &Options) -> Result<bool> {
     let of_pool = pool::Options { guests: false, ..pool::Options::new(options.bounds.workers, 2)? };
     println!("chaos: seed {}, {:.1} minutes", options.seed, options.time.as_secs_f64() / 60.0);
-    let wrong = campaign(&of_pool, options)?;
+    let wrong = disks::apart(|| campaign(&of_pool, options))?;
     wrong.iter().for_each(|what| println!("WRONG  {what}"));
     println!(
         "chaos: seed {}: {}",
