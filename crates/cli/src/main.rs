@@ -4,8 +4,7 @@
 mod old_glibc;
 
 use clap::Parser;
-use cli::args::{Arguments, may_want_json};
-use cli::error::CliError;
+use cli::args::{Arguments, for_program, may_want_json};
 use std::process::ExitCode;
 
 /// Runs before the start-up of the standard library, see [`cli::inherited`].
@@ -18,9 +17,7 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         // Help and version are no errors.
         Err(error) if error.use_stderr() && may_want_json(std::env::args_os()) => {
-            let text = error.render().to_string();
-            let message = text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned();
-            return CliError::user(message).hint("gleaner --help").report_json();
+            return for_program(&error, std::env::args_os()).report_json();
         }
         Err(error) => error.exit(),
     };

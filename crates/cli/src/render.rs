@@ -41,7 +41,11 @@ impl Table {
             cells.chain([self.headings[column].len()]).max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
-        let is_number = |cell: &String| cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains('-');
+        // 1.5e-12 is one, 2026-11-28 is none.
+        let is_number = |cell: &String| {
+            cell.starts_with(|first: char| first.is_ascii_digit())
+                && (!cell.contains('-') || cell.parse::<f64>().is_ok())
+        };
         let numbers: Vec<bool> = (0..widths.len())
             .map(|column| {
                 !["TASK", "ID"].contains(&self.headings[column]) && self.rows.iter().all(|row| is_number(&row[column]))
@@ -221,6 +225,9 @@ mod tests {
         table.row(vec!["b\u{fc}ro-2".into(), "4".into(), String::new()]);
         assert_eq!(table.text("none"), "NAME    CPUS  STATE\ndesk      16  ready\nb\u{fc}ro-2     4\n");
         assert_eq!(Table::new(&["NAME"]).text("no workers"), "no workers\n");
+        let mut numbers = Table::new(&["MAE"]);
+        ["12.5", "1.500e-12"].iter().for_each(|number| numbers.row(vec![number.to_string()]));
+        assert_eq!(numbers.text(""), "      MAE\n     12.5\n1.500e-12\n");
     }
 
     #[test]

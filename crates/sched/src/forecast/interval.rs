@@ -27,9 +27,10 @@ const SPREAD_MEMORY: f64 = 0.99;
 pub struct Interval {
     /// Values of which the mean is foretold.
     alike: usize,
-    /// The last ones, in a ring; and room to sort them.
+    /// The last ones, in a ring; in the order of their size; and room for these with those that are known before.
     errors: Vec<f64>,
     sorted: Vec<f64>,
+    merged: Vec<f64>,
     window: usize,
     count: u64,
     step: f64,
@@ -67,6 +68,7 @@ impl Interval {
             alike,
             errors: Vec::with_capacity(window),
             sorted: Vec::with_capacity(window),
+            merged: Vec::new(),
             window,
             count: 0,
             step: STEP / alike as f64,
@@ -89,19 +91,31 @@ impl Interval {
         if self.count == 0 && !has_prior {
             return (forecast - forecast.abs(), forecast + forecast.abs());
         }
-        self.sorted.clone_from(&self.errors);
         if has_prior {
-            let age = (self.spread.values - 1.0) / self.alike as f64;
-            let unit = self.spread.distance * (1.0 + PRIOR_FIRST * (-age).exp());
-            // Each counts as so many errors, alike as these are.
-            let copies = (PRIOR_WINDOWS * self.alike).div_ceil(2 * PRIOR.len());
-            let both = PRIOR.iter().flat_map(|part| [-part * unit, part * unit]);
-            self.sorted.extend(both.flat_map(|error| std::iter::repeat_n(error, copies)));
+            self.merge();
         }
-        self.sorted.sort_unstable_by(f64::total_cmp);
-        self.low = quantile(&self.sorted, self.below).min(0.0);
-        self.high = quantile(&self.sorted, 1.0 - self.above).max(0.0);
+        let all = if has_prior { &self.merged } else { &self.sorted };
+        self.low = quantile(all, self.below).min(0.0);
+        self.high = quantile(all, 1.0 - self.above).max(0.0);
         (forecast + self.low, forecast + self.high)
+    }
+
+    /// Puts the errors that are known before among those that were seen.
+    fn merge(&mut self) {
+        let age = (self.spread.values - 1.0) / self.alike as f64;
+        let unit = self.spread.distance * (1.0 + PRIOR_FIRST * (-age).exp());
+        // Each counts as so many errors, alike as these are.
+        let copies = (PRIOR_WINDOWS * self.alike).div_ceil(2 * PRIOR.len());
+        let below = PRIOR.iter().rev().map(|part| -part * unit);
+        self.merged.clear();
+        let mut from = 0;
+        for known in below.chain(PRIOR.iter().map(|part| part * unit)) {
+            let to = place(&self.sorted, known).max(from);
+            self.merged.extend_from_slice(&self.sorted[from..to]);
+            self.merged.extend(std::iter::repeat_n(known, copies));
+            from = to;
+        }
+        self.merged.extend_from_slice(&self.sorted[from..]);
     }
 
     /// By how much a value was larger than its forecast.
@@ -112,10 +126,20 @@ impl Interval {
         }
         match self.errors.len() < self.window {
             true => self.errors.push(error),
-            false => self.errors[(self.count % self.window as u64) as usize] = error,
+            false => {
+                let oldest = std::mem::replace(&mut self.errors[(self.count % self.window as u64) as usize], error);
+                // It was put there when it was learnt.
+                self.sorted.remove(place(&self.sorted, oldest));
+            }
         }
+        self.sorted.insert(place(&self.sorted, error), error);
         self.count += 1;
     }
+}
+
+/// Where an error stands, or would stand, among sorted ones.
+fn place(sorted: &[f64], error: f64) -> usize {
+    sorted.partition_point(|one| one.total_cmp(&error).is_lt())
 }
 
 /// The value that this part of all is below; outside of 0 to 1 as much beyond the outermost as all are apart.
@@ -153,6 +177,26 @@ mod tests {
         assert!((0.08..0.12).contains(&rate), "{rate}");
         let worst = missed.windows(360).map(|window| window.iter().sum::<f64>()).fold(0.0, f64::max) / 360.0;
         assert!(worst < 0.17, "{worst}");
+    }
+
+    #[test]
+    fn errors_stay_in_order_and_are_merged_as_if_all_were_sorted() {
+        let (mut interval, mut dice) = (Interval::new(3), Dice::new(4));
+        for step in 0..1_000 {
+            interval.see(dice.unit());
+            // Many are the same, and 0 has two signs.
+            interval.learn((dice.unit() * 9.0 - 4.0).round() * if step % 2 == 0 { 0.1 } else { -0.1 });
+            interval.around(0.5);
+            let (mut errors, mut merged) = (interval.errors.clone(), interval.merged.clone());
+            errors.sort_unstable_by(f64::total_cmp);
+            merged.sort_unstable_by(f64::total_cmp);
+            let bits = |all: &[f64]| all.iter().map(|one| one.to_bits()).collect::<Vec<_>>();
+            assert_eq!(bits(&errors), bits(&interval.sorted), "step {step}");
+            assert_eq!(bits(&merged), bits(&interval.merged), "step {step}");
+        }
+        assert_eq!(interval.sorted.len(), 300);
+        // One of each that is known before.
+        assert_eq!(interval.merged.len(), 300 + 2 * PRIOR.len());
     }
 
     #[test]

@@ -38,6 +38,11 @@ const NEAR: usize = battery::COUNT + AUTOREGRESSIONS.len();
 /// The furthest horizon, in steps.
 pub const HORIZON_MAX: usize = 1_000;
 
+/// No value may be further from 0: sums of squares would be no numbers.
+pub const VALUE_MAX: f64 = 1e100;
+/// One of the values must be as far from 0 at least, unless all are 0: squares of smaller ones are lost.
+pub const SIZE_MIN: f64 = 1e-100;
+
 /// What is foretold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
@@ -162,10 +167,10 @@ impl Forecaster {
         self.pending.len()
     }
 
-    /// The next value of the series. One that is not finite is left out, as if there had been no measurement. Given back is the mean of the
-    /// last values, if it had been foretold when they began.
+    /// The next value of the series. One that is not finite, or beyond [`VALUE_MAX`], is left out, as if there had been no
+    /// measurement. Given back is the mean of the last values, if it had been foretold when they began.
     pub fn observe(&mut self, value: f64) -> Option<f64> {
-        if !value.is_finite() {
+        if value.is_nan() || value.abs() > VALUE_MAX {
             return None;
         }
         self.pending.iter_mut().for_each(|pending| pending.came += value);
@@ -322,7 +327,26 @@ mod tests {
         assert_eq!(Forecaster::default().next(), None);
         let next = fed([0.7; 300]).next().expect("a forecast");
         assert!((next.value - 0.7).abs() < 1e-9 && (next.low, next.high) == (next.value, next.value), "{next:?}");
-        assert_eq!(fed([f64::NAN, f64::INFINITY]).next(), None);
+        assert_eq!(fed([f64::NAN, f64::INFINITY, 1e101, -f64::MAX]).next(), None);
+    }
+
+    #[test]
+    fn the_largest_and_the_smallest_values_are_foretold_as_others_are() {
+        let mut dice = Dice::new(3);
+        let noise: Vec<f64> = (0..400).map(|_| dice.unit() - 0.5).collect();
+        for horizon in [1, 30] {
+            let fed = |unit: f64| {
+                let mut forecaster = Forecaster::over(horizon);
+                noise.iter().for_each(|value| _ = forecaster.observe(value * unit));
+                let (next, score) = (forecaster.next().expect("a forecast"), forecaster.own_score());
+                [next.value, next.low, next.high, score.mae, score.mse / unit].map(|figure| figure / unit)
+            };
+            let usual = fed(1.0);
+            // Powers of two near the bounds: nothing is rounded.
+            for exponent in [332, -331] {
+                assert_eq!(fed(2f64.powi(exponent)), usual, "{horizon} ahead, 2^{exponent}");
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A series, what was forecast of it, and the band in which it was to lie; as SVG, a panel for each horizon.
 
+use crate::commands::progress::Progress;
 use crate::commands::svg::{Anchor, Svg};
 use sched::forecast::{Forecast, Forecaster};
 
@@ -19,16 +20,17 @@ struct Step {
 }
 
 /// The drawing.
-pub fn svg(name: &str, values: &[f64], horizons: &[usize]) -> String {
+pub fn svg(name: &str, values: &[f64], horizons: &[usize], progress: &Progress) -> String {
     let mut svg = Svg::new(WIDTH, HEIGHT * horizons.len() as f64);
     for (at, horizon) in horizons.iter().enumerate() {
-        panel(&mut svg, HEIGHT * at as f64, name, values, *horizon);
+        let followed = follow(values, *horizon, progress);
+        panel(&mut svg, HEIGHT * at as f64, name, *horizon, followed);
     }
     svg.file()
 }
 
 /// All forecasts whose values have come, and the next one.
-fn follow(values: &[f64], horizon: usize) -> (Vec<Step>, Option<Forecast>) {
+fn follow(values: &[f64], horizon: usize, progress: &Progress) -> (Vec<Step>, Option<Forecast>) {
     let mut forecaster = Forecaster::over(horizon);
     let (mut made, mut steps) = (Vec::with_capacity(values.len()), Vec::new());
     for (step, value) in values.iter().enumerate() {
@@ -38,12 +40,12 @@ fn follow(values: &[f64], horizon: usize) -> (Vec<Step>, Option<Forecast>) {
             steps.push(Step { made, came });
         }
         made.push(forecaster.next());
+        progress.done();
     }
     (steps, forecaster.next())
 }
 
-fn panel(svg: &mut Svg, top: f64, name: &str, values: &[f64], horizon: usize) {
-    let (steps, next) = follow(values, horizon);
+fn panel(svg: &mut Svg, top: f64, name: &str, horizon: usize, (steps, next): (Vec<Step>, Option<Forecast>)) {
     let what = if horizon == 1 { "each value".to_owned() } else { format!("the mean of {horizon} values") };
     let legend = format!(
         "{name}: {what} (line), its forecast (dashes), nine times in ten within the band; at the right what is next"
@@ -95,7 +97,7 @@ mod tests {
     #[test]
     fn series_forecast_and_band_are_drawn_for_each_horizon() {
         let values: Vec<f64> = (0..2_000).map(|at| f64::from(at * at % 7)).collect();
-        let svg = svg("load & more", &values, &[1, 30]);
+        let svg = svg("load & more", &values, &[1, 30], &Progress::new("", 0));
         assert_eq!((svg.matches("<polygon").count(), svg.matches("stroke-dasharray=\"4 2\"").count()), (4, 2));
         assert!(svg.contains("load &amp; more: each value") && svg.contains("the mean of 30 values"), "{svg}");
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
@@ -104,7 +106,7 @@ mod tests {
     #[test]
     fn what_is_short_or_constant_is_drawn_as_well() {
         for values in [vec![3.0], vec![3.0; 50]] {
-            let svg = svg("load", &values, &[1, 30]);
+            let svg = svg("load", &values, &[1, 30], &Progress::new("", 0));
             assert!(!svg.contains("NaN") && !svg.contains("inf") && svg.ends_with("</svg>\n"), "{svg}");
         }
     }

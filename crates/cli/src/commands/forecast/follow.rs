@@ -1,5 +1,6 @@
 //! A series, foretold step by step at one horizon, beside what the Network Weather Service had chosen.
 
+use crate::commands::progress::Progress;
 use sched::forecast::selection::Selection;
 use sched::forecast::{Forecaster, Score, Tally};
 use serde::Serialize;
@@ -50,7 +51,7 @@ impl From<Score> for Errors {
 }
 
 /// Foretells a series. Errors count of what was foretold of the values from this one on.
-pub fn follow(values: &[f64], horizon: usize, from: usize) -> Ahead {
+pub fn follow(values: &[f64], horizon: usize, from: usize, progress: &Progress) -> Ahead {
     let mut forecaster = Forecaster::over(horizon);
     let mut nws = Nws::new(forecaster.each().len());
     for (step, value) in values.iter().enumerate() {
@@ -62,6 +63,7 @@ pub fn follow(values: &[f64], horizon: usize, from: usize) -> Ahead {
             nws.learn(came, step + 1 >= from + horizon);
         }
         nws.forecast(forecaster.each());
+        progress.done();
     }
     if from >= values.len() {
         forecaster.count_anew();

@@ -19,7 +19,8 @@ pub fn run(arguments: &Forecast) -> Result {
     let every = Duration::from_secs(arguments.every);
     let report = parts::sense(time, every, HISTORY).map_err(|error| CliError::environment(error.to_string()))?;
     if report.guest.now.is_none() {
-        let what = format!("{} s are too short for two readings", time.as_secs());
+        let verb = if time.as_secs() == 1 { "is" } else { "are" };
+        let what = format!("{} s {verb} too short for two readings", time.as_secs());
         return Err(CliError::user(what).hint("gleaner forecast --live 60 --every 2"));
     }
     if arguments.json { render::print_json(&report) } else { render::print(&report.render()) }

@@ -4,6 +4,7 @@ use super::chart::{self, Bar, Content, Panel};
 use super::{on_all_processors, owners, show, sweep};
 use crate::answers::Render;
 use crate::args::{Linger, Set};
+use crate::commands::inputs::{self, Input};
 use crate::error::{CliError, Result};
 use crate::render::Table;
 use serde::Serialize;
@@ -34,6 +35,9 @@ const PAIR: (&str, &str) = ("LL", "FL");
 /// Simulates.
 pub fn run(linger: &Linger) -> Result {
     let parameters = parameters(linger)?;
+    if let Some(drawing) = &linger.draw {
+        inputs::keep(linger.measured.trace.iter().map(|path| Input::File(path)), drawing)?;
+    }
     let source = owners::read(&linger.measured)?;
     if let Some(swept) = &linger.sweep {
         return sweep::run(linger, &parameters, source.as_ref(), swept);

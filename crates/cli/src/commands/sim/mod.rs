@@ -6,11 +6,11 @@ mod chunks;
 mod linger;
 mod owners;
 mod parallel;
-mod progress;
 mod sweep;
 
 use crate::answers::Render;
 use crate::args::{Sim, SimCommand};
+use crate::commands::progress::Progress;
 use crate::error::{CliError, Result};
 use crate::render::{self, Table};
 use serde::Serialize;
@@ -48,7 +48,7 @@ fn show(answer: &(impl Render + Serialize), is_json: bool, drawing: Option<(&Pat
 
 /// Something for each number below `count`, made on all processors, in order. A terminal shows how far it is, and `what` it is of.
 fn on_all_processors<T: Send>(what: &str, count: u64, make: impl Fn(u64) -> T + Sync) -> Vec<T> {
-    let progress = progress::Progress::new(what, count);
+    let progress = Progress::new(what, count);
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     let work = || {
@@ -103,6 +103,18 @@ mod tests {
             let error = Arguments::try_parse_from(words).expect_err("no sense").to_string();
             assert!(error.contains(says), "{line}: {error}");
         }
+    }
+
+    #[test]
+    fn a_drawing_replaces_no_measurements() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, "1\n2\n").expect("written");
+        let file = path.display();
+        let error =
+            linger::run(&linger(&format!("--trace {file} --interval 5 --draw {file}"))).expect_err("it is read");
+        assert!(error.message.contains("is the file that --trace reads"), "{error}");
+        assert_eq!(std::fs::read(&path).expect("there"), b"1\n2\n");
     }
 
     #[test]

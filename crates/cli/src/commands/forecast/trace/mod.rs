@@ -5,8 +5,10 @@ mod dialect;
 pub use dialect::{Separator, value};
 
 use crate::error::{CliError, Result};
+use base::units::of;
 use csv::StringRecord;
-use dialect::{has_decimal_comma, holds_data, is_missing};
+use dialect::{Doubt, has_decimal_comma, holds_data, is_infinite, is_missing};
+use sched::forecast::{SIZE_MIN, VALUE_MAX};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
@@ -25,6 +27,8 @@ const TIMES: [&str; 10] =
     ["time", "timestamp", "date", "datetime", "epoch", "ts", "zeit", "datum", "zeitstempel", "heure"];
 /// The name of standard input.
 const STDIN: &str = "-";
+/// What to do with a series that is out of all bounds.
+const SIZE_HINT: &str = "give the values in another unit";
 /// Longest part of a cell that an error shows.
 const SHOWN_MAX: usize = 40;
 
@@ -64,6 +68,19 @@ pub struct LeftOut {
     pub first_cell: String,
 }
 
+impl LeftOut {
+    /// Why, said of as many rows as there are: of one, `has no number there`.
+    pub fn said(&self) -> String {
+        let (verb, rest) = self.why.split_once(' ').unwrap_or((self.why, ""));
+        match verb {
+            _ if self.rows != 1 => self.why.to_owned(),
+            "have" => format!("has {rest}"),
+            "are" => format!("is {rest}"),
+            verb => format!("{verb}s {rest}"),
+        }
+    }
+}
+
 impl Trace {
     /// Rows that are left out.
     pub fn rows_left_out(&self) -> usize {
@@ -74,6 +91,7 @@ impl Trace {
         let why = match cell {
             None => "have no such column",
             Some("") => "are empty there",
+            Some(cell) if is_infinite(cell) => "are infinite there",
             Some(cell) if is_missing(cell) => "say that nothing was measured",
             Some(_) => "have no number there",
         };
@@ -92,7 +110,8 @@ pub fn name(path: &Path) -> String {
     if is_stdin(path) { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-fn is_stdin(path: &Path) -> bool {
+/// Whether this means standard input.
+pub fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == STDIN
 }
 
@@ -114,13 +133,17 @@ pub fn read(path: &Path, column: Option<&str>) -> Result<Trace> {
         return Err(wrong("it is no text: there are zero bytes in it (compressed, or UTF-16?)".to_owned()));
     }
     let separator = Separator::of(&text(&head));
+    if let Some(doubt) = Doubt::of(&text(&head), separator).filter(|_| column.is_none()) {
+        crate::render::say(&format!("warning: {}: {doubt}", name(path)));
+    }
     let trace = read_table(Cursor::new(head).chain(from), separator, column).map_err(|error| match error {
         TableError::Io(error) => failed(error),
         TableError::Form(what) => wrong(what),
+        TableError::Size(what) => CliError::user(format!("{}: {what}", name(path))).hint(SIZE_HINT),
     })?;
     if trace.values.is_empty() {
         let seen = trace.left_out.first().map(|first| match &first.first_cell[..] {
-            "" => format!(": {} rows {}", first.rows, first.why),
+            "" => format!(": {} {}", of(first.rows as u64, "row"), first.said()),
             cell => format!(": line {} has `{cell}`", first.first_line),
         });
         return Err(wrong(format!("there is no number in it{}", seen.unwrap_or_default())));
@@ -138,6 +161,8 @@ fn text(bytes: &[u8]) -> String {
 enum TableError {
     Io(std::io::Error),
     Form(String),
+    /// Values are so large or small that their squares are no numbers.
+    Size(String),
 }
 
 impl From<String> for TableError {
@@ -187,13 +212,30 @@ fn read_table(from: impl Read, separator: Separator, column: Option<&str>) -> st
             Some(_) if trace.values.len() == VALUES_MAX => {
                 return Err(format!("line {}: more than {VALUES_MAX} values", row.line).into());
             }
+            Some(value) if value.abs() > VALUE_MAX => {
+                let cell = cell.unwrap_or_default();
+                let what = format!(
+                    "line {}: `{cell}` is further from 0 than {VALUE_MAX:e}, where forecasts end; write NaN if it stands \
+                     for no measurement",
+                    row.line
+                );
+                return Err(TableError::Size(what));
+            }
             Some(value) => {
                 trace.column.has_decimal_commas |= cell.is_some_and(has_decimal_comma);
                 trace.values.push(value);
             }
         }
     }
-    Ok(trace)
+    let largest = trace.values.iter().copied().max_by(|one, other| one.abs().total_cmp(&other.abs()));
+    match largest.filter(|value| *value != 0.0 && value.abs() < SIZE_MIN) {
+        None => Ok(trace),
+        Some(value) => {
+            let what =
+                format!("no value is further from 0 than {value:e}; forecasts need one that is at least {SIZE_MIN:e}");
+            Err(TableError::Size(what))
+        }
+    }
 }
 
 /// The rows of a table, without comments and empty lines.
@@ -322,7 +364,7 @@ mod tests {
 
     fn table(text: &str, column: Option<&str>) -> std::result::Result<Trace, String> {
         read_table(text.as_bytes(), Separator::of(text), column).map_err(|error| match error {
-            TableError::Form(what) => what,
+            TableError::Form(what) | TableError::Size(what) => what,
             TableError::Io(error) => error.to_string(),
         })
     }
@@ -372,6 +414,43 @@ mod tests {
         let why: Vec<_> = ragged.left_out.iter().map(|one| one.why).collect();
         assert_eq!((&ragged.values[..], &why[..]), (&[2.0, 8.0][..], &["have no such column", "are empty there"][..]));
         assert_eq!(values("a,b\n2014-01-01,\n2014-01-02,5\n", None), [5.0], "the first row has none");
+    }
+
+    #[test]
+    fn a_missing_or_infinite_first_value_names_no_column() {
+        for first in
+            ["NaN", "-nan", "null", "NA", "-", "inf", "-inf", "+Inf", "Infinity", "\u{2212}infinity", "\u{221e}"]
+        {
+            let trace = table(&format!("{first}\n1\n2\n3\n"), None).expect("sound");
+            let column = (trace.column.name.as_deref(), trace.rows_left_out());
+            assert_eq!((column, &trace.values[..]), ((None, 1), &[1.0, 2.0, 3.0][..]), "{first}");
+        }
+        let trace = table("load\n1\ninf\n-inf\n\u{2212}2\n", None).expect("sound");
+        assert_eq!((trace.column.name.as_deref(), &trace.values[..]), (Some("load"), &[1.0, -2.0][..]));
+        assert_eq!((trace.left_out[0].why, trace.left_out[0].rows), ("are infinite there", 2));
+        assert_eq!(values("t;v\n1;inf\n2;5\n3;-inf\n4;inf\n", None), [5.0], "it is still the column of numbers");
+    }
+
+    #[test]
+    fn of_one_row_it_is_said_as_of_one() {
+        let said =
+            |rows: usize, why: &'static str| LeftOut { why, rows, first_line: 1, first_cell: String::new() }.said();
+        assert_eq!(said(2, "have no number there"), "have no number there");
+        assert_eq!(said(1, "have no number there"), "has no number there");
+        assert_eq!(said(1, "are empty there"), "is empty there");
+        assert_eq!(said(1, "say that nothing was measured"), "says that nothing was measured");
+    }
+
+    #[test]
+    fn values_whose_squares_are_no_numbers_are_refused() {
+        let no = |text: &str| table(text, None).expect_err("out of bounds");
+        let large = no("1\n-1e308\n");
+        assert!(large.starts_with("line 2: `-1e308` is further from 0 than 1e100, where forecasts end"), "{large}");
+        assert!(no("1e999\n1\n").starts_with("line 1: `1e999` is"), "{}", no("1e999\n1\n"));
+        assert!(no("0\n-1e-300\n").starts_with("no value is further from 0 than -1e-300; "), "{}", no("0\n-1e-300\n"));
+        assert_eq!(values("1e100\n-1e100\n1e-300\n0\n", None), [1e100, -1e100, 1e-300, 0.0]);
+        assert_eq!(values("1e-100\n", None), [1e-100]);
+        assert_eq!(values("0\n0\n", None), [0.0, 0.0]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! How many worlds are simulated, on a terminal; nothing at all in a pipe.
+//! How far a long computation is, on a terminal; nothing at all in a pipe.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// How often the bar is drawn though no world has ended: one may take a minute.
+/// How often the bar is drawn though nothing has ended: one simulated world may take a minute.
 const TICK: Duration = Duration::from_millis(500);
 
-/// A bar on standard error, for so many worlds of this kind; it goes when it is dropped.
+/// A bar on standard error, for so many things of this kind; it goes when it is dropped.
 pub struct Progress(ProgressBar);
 
 impl Progress {
