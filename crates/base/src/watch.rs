@@ -97,6 +97,11 @@ impl Watch {
 /// Why a task is called off that uses the network and may not; what it uses follows.
 pub const USES_NETWORK: &str = "it uses the network";
 
+/// Why a program of this name stays at the client, or calls its task off, that has others' rights when it is executed there.
+pub fn takes_rights(name: &str) -> String {
+    format!("{name} takes on other rights, which it can only get on this machine")
+}
+
 /// Why a task is called off that uses the stand-in of a descriptor.
 pub fn uses_descriptor(number: u32) -> String {
     format!("{USES_DESCRIPTOR}{number}, which is open on this machine alone")

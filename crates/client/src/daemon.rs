@@ -453,14 +453,21 @@ impl Daemon {
         if process.is_some_and(|process| self.standing.is_nicer_than(process)) && self.make_way() {
             return;
         }
-        if let Some(what) = self.standing.binds_beyond(&command.limits, process) {
+        let limit = self.standing.binds_beyond(&command.limits, process);
+        let group = self.standing.lacks_group_of(&command);
+        let what = group.map(|group| format!("without the group {group}"));
+        if let Some(what) = what.or_else(|| limit.map(|what| format!("under a lower limit of {what}"))) {
             if self.make_way() {
                 return;
             }
-            if !options.no_local {
-                let why =
-                    format!("the client daemon was started under a lower limit of {what}, and has others to serve");
-                let _ = replies.send(&Reply::RunHere { why }).await;
+            let why = format!("the client daemon was started {what}, and has others to serve");
+            let answer = match options.no_local {
+                false => Some(Reply::RunHere { why }),
+                // It would be told of other rights than its caller's.
+                true => group.map(|_| Reply::Failed { message: why, code: run::CODE_FAILED }),
+            };
+            if let Some(answer) = answer {
+                let _ = replies.send(&answer).await;
                 return;
             }
         }

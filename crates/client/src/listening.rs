@@ -1,10 +1,12 @@
-//! The ports of this machine's loopback address that services have: a task that wants to talk to one of them must be here.
+//! The ports of this machine's loopback address that services have, and its processes: a task that wants to talk to one of them must be here.
 //!
 //! A launch lists those on which somebody listens by TCP. For UDP the kernel goes through a table of all ports, which takes thirty
 //! microseconds for each family: so it is asked only when a task is about to talk to a port that is not listed and that nobody in the task
 //! has ([`answer`]), and then of TCP as well, for services that came later.
 
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::process::{Pid, test_kill_process, test_kill_process_group};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
@@ -45,10 +47,23 @@ pub fn ports() -> Vec<u16> {
     ports
 }
 
-/// The answer to a task that asks whether somebody has a port here, by TCP or UDP.
-pub fn answer(ServiceRequest { number, port }: ServiceRequest) -> ServiceAnswer {
-    let is_there = u16::try_from(port).is_ok_and(|port| [TCP, UDP].into_iter().any(|by| of(by).contains(&port)));
+/// The answer to a task that asks whether somebody has a port here, by TCP or UDP, or whether there is a process or a group of this number.
+pub fn answer(ServiceRequest { number, port, process }: ServiceRequest) -> ServiceAnswer {
+    let has_port = || u16::try_from(port).is_ok_and(|port| [TCP, UDP].into_iter().any(|by| of(by).contains(&port)));
+    let is_there = if process == 0 { has_port() } else { is_process(process) };
     ServiceAnswer { number, is_there }
+}
+
+/// Whether there is a process of this number, or with a negative one a group, whoever may signal it.
+fn is_process(number: i32) -> bool {
+    let Some(pid) = i32::try_from(number.unsigned_abs()).ok().and_then(Pid::from_raw) else { return false };
+    let tried = match number {
+        1.. => test_kill_process(pid),
+        // -1 would be all that there are.
+        ..-1 => test_kill_process_group(pid),
+        _ => return false,
+    };
+    matches!(tried, Ok(()) | Err(Errno::PERM))
 }
 
 fn of(protocol: (u8, u32)) -> Vec<u16> {
@@ -158,13 +173,26 @@ mod tests {
             println!("SKIPPED: this kernel does not tell who has ports by UDP");
             return;
         }
-        let is_there = |port: u16| answer(ServiceRequest { number: 7, port: port.into() });
+        let is_there = |port: u16| answer(ServiceRequest { number: 7, port: port.into(), process: 0 });
         assert_eq!(is_there(port), ServiceAnswer { number: 7, is_there: true });
         // Who is connected hears nobody else.
         one.connect("127.0.0.1:9").expect("an address");
         assert!(!is_there(port).is_there);
         let other = TcpListener::bind("127.0.0.1:0").expect("a socket");
         assert!(is_there(other.local_addr().expect("an address").port()).is_there);
-        assert!(!answer(ServiceRequest { number: 7, port: u32::MAX }).is_there);
+        assert!(!answer(ServiceRequest { number: 7, port: u32::MAX, process: 0 }).is_there);
+    }
+
+    #[test]
+    fn whether_there_is_a_process_is_answered() {
+        let is_there = |process: i32| answer(ServiceRequest { number: 7, port: 0, process }).is_there;
+        let own = std::process::id() as i32;
+        assert!(is_there(own) && is_there(1));
+        let group = rustix::process::getpgrp().as_raw_nonzero().get();
+        assert!(is_there(-group));
+        let mut child = std::process::Command::new("true").spawn().expect("a process");
+        child.wait().expect("it ends");
+        assert!(!is_there(child.id() as i32), "it has ended");
+        assert!(![-1, i32::MIN, i32::MAX, -i32::MAX].into_iter().any(is_there));
     }
 }

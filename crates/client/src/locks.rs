@@ -117,6 +117,7 @@ impl Session {
         let (daemon, plan, seen) = (self.daemon.clone(), self.plan.clone(), self.seen());
         let must_go = self.options.no_local || self.options.job.is_some();
         let begins_again = (must_go || self.is_noticed()) && self.can_be_unnoticed() && !self.locks.has_begun_again;
+        let is_noticed = self.is_noticed();
         let mut held = std::mem::take(&mut self.locks.held);
         let taken = blocking(move || {
             if request.is_gone && was_there(&request, seen.since) {
@@ -126,7 +127,13 @@ impl Session {
             let had = held.has(&request);
             let taken = held.take(&daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
             let is_free = taken.is_ok();
-            let sees = || if had { Ok(()) } else { sees_what_is_there(&daemon, &plan, seen, &request, begins_again) };
+            let counted = match (begins_again, is_noticed) {
+                (false, _) => None,
+                (true, false) => Some(Counted::All),
+                // It must say once more what it has said.
+                (true, true) => Some(Counted::Most),
+            };
+            let sees = || if had { Ok(()) } else { sees_what_is_there(&daemon, &plan, seen, &request, counted) };
             (taken.and_then(|()| sees()), held, request, is_free)
         });
         let Some((taken, held, request, is_free)) = taken.await else { return Err("the client daemon failed".into()) };
@@ -242,14 +249,14 @@ impl Session {
     }
 }
 
-/// Whether a task that has a lock may go on with what it has `seen`. The error is why not. A task that
-/// `begins_again` for the first time, with the lock from its start, goes by whatever has changed.
+/// Whether a task that has a lock may go on with what it has `seen`. The error is why not. `counted`: what a task goes by that begins again
+/// for the first time, with the lock from its start.
 pub fn sees_what_is_there(
     daemon: &Daemon,
     plan: &Plan,
     seen: Seen,
     request: &LockRequest,
-    begins_again: bool,
+    counted: Option<Counted<'_>>,
 ) -> Result<(), String> {
     if request.is_made && !request.is_gone && rustix::fs::lstat(request.path.as_slice()).is_err() {
         // Whatever it makes of that, it would find it there for ever.
@@ -258,7 +265,7 @@ pub fn sees_what_is_there(
     // What a lock is about is often beside it.
     let beside = TreePath::parse(&request.path).and_then(|path| path.parent());
     let counted = match &beside {
-        _ if begins_again => Counted::All,
+        _ if let Some(counted) = counted => counted,
         Some(folder) => Counted::Beside(folder),
         None => Counted::Nothing,
     };

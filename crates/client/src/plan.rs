@@ -128,7 +128,7 @@ impl Plan {
         let allow_write = &options.allow_write[..];
         let trust = daemon.trust();
         let scope = scope(&command, &cwd, Some(&program), trust, daemon);
-        let unable = unable::Kind::new(&program, &command.argv, &command.cwd);
+        let unable = unable::Kind::new(&program, &command.argv, &command.cwd).on_machines_of(trust);
         let has_run_into = || daemon.unable.why(&unable, now_seconds());
         // Who can do it twice has nothing of what the project's file says.
         let may = options.net || (scope.granted.network && !options.race && options.job.is_none());

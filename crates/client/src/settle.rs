@@ -15,6 +15,7 @@ use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
 use crate::write_rules::{Directories, WriteRules};
+use base::delta::FileChange;
 use base::{Action, Attr, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -161,10 +162,12 @@ pub(crate) async fn settle_ended(
     }
     let daemon = daemon.clone();
     let work = move || {
-        if let Some(path) = gives_rights(&delta) {
-            let message = format!(
-                "nothing committed: it gives {path} set-user-id or set-group-id rights, which only a command that runs here may give"
-            );
+        const RIGHTS: &str = "set-user-id or set-group-id rights";
+        let gives = |path| (path, format!("it gives {path} {RIGHTS}, which only a command that runs here may give"));
+        let keeps = |path| (path, format!("it writes to {path}, whose {RIGHTS} only a command that runs here keeps"));
+        let refused = gives_rights(&delta).map(gives).or_else(|| writes_with_rights(&delta).map(keeps));
+        if let Some((path, what)) = refused {
+            let message = format!("nothing committed: {what}");
             return Err(NotCommitted { message, paths: vec![path.clone()], remedy: Remedy::RunHereAlways });
         }
         let directories = Directories::of(&delta);
@@ -210,6 +213,30 @@ fn gives_rights(delta: &Delta) -> Option<&TreePath> {
         }
     };
     delta.changes.iter().find(gives).map(|change| &change.path)
+}
+
+/// The first file with set-user-id or set-group-id bits that root has written to and that has lost them: here root keeps them, on a worker the
+/// kernel takes them from whoever writes.
+fn writes_with_rights(delta: &Delta) -> Option<&TreePath> {
+    const SET_IDS: u32 = 0o6000;
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let before = Before::of(delta);
+    let loses = |change: &&Change| {
+        let (now, is_written, was_at) = match &change.action {
+            Action::LastWrite { attr, change: written, .. } => {
+                (attr.mode, *written != FileChange::Attributes, Some(change.path.clone()))
+            }
+            Action::File { attr, change: written, .. } => {
+                (attr.mode, *written != FileChange::Attributes, before.origin(&change.path))
+            }
+            _ => return false,
+        };
+        let mode = |path: TreePath| stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode));
+        is_written && was_at.map_or(0, mode) & SET_IDS & !now != 0
+    };
+    delta.changes.iter().find(loses).map(|change| &change.path)
 }
 
 /// Where the paths after a delta are before it.
@@ -457,6 +484,17 @@ mod tests {
         assert!(gives(vec![rename("plain", "set"), remove("set"), file("set")]), "another file had them");
         assert!(gives(vec![remove("set"), file("set")]), "it is a new one");
         assert!(!gives(vec![rename("set", "plain"), rename("plain", "set"), file("plain")]));
+        if rustix::process::geteuid().is_root() {
+            let loses = |changes: Vec<Change>| writes_with_rights(&Delta { changes }).is_some();
+            let without = |name: &str| {
+                let mut change = file(name);
+                let Action::File { attr, .. } = &mut change.action else { unreachable!() };
+                attr.mode = 0o755;
+                change
+            };
+            assert!(loses(vec![without("set")]) && !loses(vec![file("set")]) && !loses(vec![without("plain")]));
+            assert!(!loses(vec![remove("set"), without("set")]), "it is a new one");
+        }
     }
 
     #[test]

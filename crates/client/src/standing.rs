@@ -3,7 +3,7 @@
 
 mod group;
 
-use base::Limit;
+use base::{Command, Limit};
 use group::Bounded;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -24,13 +24,17 @@ pub(crate) struct Standing {
     hard: Vec<Limit>,
     nice: i32,
     groups: Vec<Bounded>,
+    /// Its user's groups, the first of which is that of what it makes.
+    of_user: Vec<u32>,
 }
 
 impl Standing {
     /// That of this process.
     pub(crate) fn of_process() -> Self {
         let hard = BINDING.iter().filter_map(|(resource, ..)| limit(*resource)).collect();
-        Self { hard, nice: nice_of(0), groups: Bounded::of("self") }
+        let own = rustix::process::getgroups().unwrap_or_default();
+        let of_user = std::iter::once(rustix::process::getegid()).chain(own).map(|group| group.as_raw()).collect();
+        Self { hard, nice: nice_of(0), groups: Bounded::of("self"), of_user }
     }
 
     /// Which of its bounds binds this process and not a caller with these limits, which is `process` if that is known.
@@ -47,6 +51,13 @@ impl Standing {
             let own = hard(&self.hard)?;
             (own < *enough && own < hard(limits)?).then_some(*name)
         })
+    }
+
+    /// A group in which the caller is and this process is not: the user has become a member since, or the caller's shell is in another group.
+    /// Root may do without.
+    pub(crate) fn lacks_group_of(&self, command: &Command) -> Option<u32> {
+        let mut groups = std::iter::once(command.gid).chain(command.groups.iter().copied());
+        groups.find(|group| command.uid != 0 && !self.of_user.contains(group))
     }
 
     /// Whether it has a lower priority than that process, and than the ordinary one, which is enough for it.
@@ -114,15 +125,26 @@ mod tests {
     #[test]
     fn a_daemon_with_lower_limits_is_found_out() {
         let of = |hard| vec![Limit { resource: 1, soft: 0, hard }];
-        let standing = |hard| Standing { hard: of(hard), nice: 0, groups: Vec::new() };
+        let standing = |hard| Standing { hard: of(hard), nice: 0, groups: Vec::new(), of_user: Vec::new() };
         assert_eq!(standing(1000).lower_limit(&of(u64::MAX)), Some("file size"));
         assert_eq!(standing(1000).lower_limit(&of(1000)), None);
         assert_eq!(standing(u64::MAX).lower_limit(&of(1000)), None);
         assert_eq!(standing(1 << 51).lower_limit(&of(u64::MAX)), None, "it is enough");
         assert!(Standing::of_process().lower_limit(&[]).is_none());
         let own = std::process::id() as i32;
-        assert!(Standing { hard: Vec::new(), nice: 20, groups: Vec::new() }.is_nicer_than(own));
+        assert!(Standing { nice: 20, ..standing(0) }.is_nicer_than(own));
         assert!(!Standing::of_process().is_nicer_than(own));
+    }
+
+    #[test]
+    fn a_daemon_without_its_callers_groups_is_found_out() {
+        let standing = Standing { hard: Vec::new(), nice: 0, groups: Vec::new(), of_user: vec![1000, 27] };
+        let caller = |uid, gid, groups: &[u32]| Command { uid, gid, groups: groups.to_vec(), ..Command::default() };
+        assert_eq!(standing.lacks_group_of(&caller(1000, 1000, &[27])), None);
+        assert_eq!(standing.lacks_group_of(&caller(1000, 27, &[])), None, "it has more");
+        assert_eq!(standing.lacks_group_of(&caller(1000, 1000, &[27, 3000])), Some(3000));
+        assert_eq!(standing.lacks_group_of(&caller(1000, 3000, &[1000])), Some(3000), "newgrp");
+        assert_eq!(standing.lacks_group_of(&caller(0, 3000, &[])), None, "root needs none");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! when its program has changed, or when it was not used for a month; one that had been noticed too late to be run here in the same
 //! breath is not tried again for its program's sake, since each try is a failed command.
 
+use crate::policy::Trust;
 use crate::profile::Program;
 use crate::small_file;
 use base::TreePath;
@@ -51,6 +52,12 @@ impl Kind {
     /// The kind of the same commands where descriptors above standard error are open for them.
     pub fn with_descriptors(self) -> Self {
         Self { key: hash([&b"descriptors"[..], &self.key.to_le_bytes()]), ..self }
+    }
+
+    /// The kind of the same commands on machines of this class: what may go there is another's.
+    pub fn on_machines_of(self, trust: Trust) -> Self {
+        let class = format!("{trust:?}");
+        Self { key: hash([class.as_bytes(), &self.key.to_le_bytes()]), ..self }
     }
 
     /// The kind of the same commands where they may use the network.

@@ -31,9 +31,7 @@ pub fn command_among_threads(argv: Vec<Vec<u8>>, needs: Needs) -> Result<Command
 
 fn with_umask(argv: Vec<Vec<u8>>, needs: Needs, umask: u32) -> Result<Command, DoorError> {
     let cwd = rustix::process::getcwd(Vec::new()).map_err(DoorError::Directory)?;
-    if !is_here(&cwd) {
-        return Err(DoorError::Directory(Errno::STALE));
-    }
+    is_here(&cwd).map_err(DoorError::Directory)?;
     Ok(Command {
         argv,
         env: environment(),
@@ -97,12 +95,14 @@ fn own_disk_priority(told: u32, nice: i32) -> u32 {
 }
 
 /// Whether this path names the working directory: something may have been mounted over it, or it was moved away.
-fn is_here(path: &CStr) -> bool {
+/// Or folders on the way to it are closed to this user, who was in it as another: nothing can begin there.
+fn is_here(path: &CStr) -> Result<(), Errno> {
     let identity = |path: &CStr| rustix::fs::stat(path).map(|found| (found.st_dev, found.st_ino));
     match (identity(path), identity(c".")) {
-        (Ok(by_path), Ok(by_process)) => by_path == by_process,
-        // Folders above it may be closed to this user: then nobody can say.
-        _ => path.to_bytes().starts_with(b"/"),
+        (Ok(by_path), Ok(by_process)) if by_path == by_process => Ok(()),
+        (Err(Errno::ACCESS), _) | (_, Err(Errno::ACCESS)) => Err(Errno::ACCESS),
+        (Err(_), _) | (_, Err(_)) if path.to_bytes().starts_with(b"/") => Ok(()),
+        _ => Err(Errno::STALE),
     }
 }
 

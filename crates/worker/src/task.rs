@@ -474,8 +474,9 @@ impl Live {
                 self.network = Some(network.map_err(|error| trouble(format!("no network for a task: {error}")))?);
             }
             Event::Lock(lock) => out.say(OutputKind::Lock(lock_request(lock))),
-            Event::Service { number, port } => {
-                out.say(OutputKind::Service(ServiceRequest { number, port: port.into() }))
+            Event::Service { number, sought } => {
+                let (port, process) = sought.numbers();
+                out.say(OutputKind::Service(ServiceRequest { number, port: port.into(), process }))
             }
             Event::Left(name) => self.left.push(name),
             Event::Adds(path) if self.added_to.len() < ADDED_MAX => self.added_to.extend(TreePath::parse(&path)),

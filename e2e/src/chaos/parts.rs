@@ -163,9 +163,10 @@ impl Parts {
             _ => {}
         }
         // Each command that comes meanwhile starts a client daemon.
-        let end = || match part {
-            Part::Daemon => send(&self.daemons(), Signal::KILL),
-            _ => {}
+        let end = || {
+            if part == Part::Daemon {
+                send(&self.daemons(), Signal::KILL);
+            }
         };
         self.disks.replace(part, end)?;
         self.heal(Heal::Revive(part))

@@ -287,7 +287,11 @@ fn draw_input(draw: &mut Draw<'_>) -> Vec<u8> {
 
 fn draw_output(draw: &mut Draw<'_>) -> Vec<u8> {
     let kind = match draw.below(6) {
-        5 => OutputKind::Service(proto::ServiceRequest { number: draw.number(), port: draw.word() }),
+        5 => OutputKind::Service(proto::ServiceRequest {
+            number: draw.number(),
+            port: draw.word(),
+            process: draw.word() as i32,
+        }),
         0 => OutputKind::Stdout(draw.blob(40).into()),
         1 => {
             OutputKind::Placed(proto::Placed { worker: draw.blob(32).into(), name: draw.text(9), ..Default::default() })

@@ -26,8 +26,16 @@ const BUILDERS: &str =
     "make gmake ninja samu cmake ctest meson cargo scons waf bazel bitbake configure colcon catkin_make";
 /// A name that is another one each time, on every machine.
 const RANDOM: &[u8] = b"/proc/sys/kernel/random/uuid";
-/// What begins a pattern that all processes fit.
-const PATTERNS: [&[u8]; 4] = [b"/proc/[", b"/proc/*", b"/proc/?", b"/proc/{"];
+/// What begins a pattern that all processes fit, or a name that is put together of the number of one.
+const PATTERNS: [&[u8]; 8] =
+    [b"/proc/[", b"/proc/*", b"/proc/?", b"/proc/{", b"/proc/$", b"/proc/%", b"/proc/'", b"/proc/\""];
+/// The script's own numbers, and those of what it has begun.
+const OWN_NUMBERS: [&[u8]; 3] = [b"/proc/$$", b"/proc/$!", b"/proc/$BASHPID"];
+/// Programs that look for processes, where a script calls them.
+const FINDERS: [&str; 7] = ["pgrep", "pkill", "pidof", "killall", "fuser", "lsof", "ps"];
+/// What a script calls a program after, besides the begin of a line.
+const BEFORE_CALLS: &[u8] = b"|;&(`!{'\"";
+const WORDS_BEFORE_CALLS: [&[u8]; 8] = [b"if", b"while", b"until", b"then", b"do", b"else", b"elif", b"exec"];
 
 /// Why a script runs here, if an argument is its text or it is a file. Looks at the file system.
 pub fn names_of_this_machine(argv: &[Vec<u8>], program: &Program) -> Option<String> {
@@ -51,6 +59,9 @@ fn in_text(text: &[u8]) -> Option<Reason> {
     let mut counts = |name: &str| {
         !OF_JOBS.contains(&name) || !*builds.get_or_insert_with(|| lines(text).any(|line| words(line).any(is_builder)))
     };
+    if let Some(name) = lines(text).find_map(finder_in) {
+        return Some(Reason { kind: ReasonKind::Machine, text: format!("{name} is about the processes of this machine") });
+    }
     let named = lines(text).flat_map(named_in).find(|(_, name)| counts(name))?;
     let shown = match named {
         (_, "") => "what it looks for in /proc".to_owned(),
@@ -74,12 +85,39 @@ fn is_builder(word: &[u8]) -> bool {
     BUILDERS.split(' ').any(|builder| builder.as_bytes() == word)
 }
 
+/// A program of those that look for processes which a line calls, with arguments.
+fn finder_in(line: &[u8]) -> Option<&'static str> {
+    FINDERS.into_iter().find(|name| {
+        let places = line.windows(name.len()).enumerate().filter(|(_, word)| *word == name.as_bytes());
+        places.map(|(at, _)| at).any(|at| {
+            let (before, after) = (&line[..at], &line[at + name.len()..]);
+            let is_whole = before.last().is_none_or(|byte| !is_in_name(*byte) && *byte != b'/');
+            let has_words = after.first() == Some(&b' ') && after.get(1).is_some_and(|byte| is_word_of_call(name, *byte));
+            let before = before.trim_ascii_end();
+            let last = before.rsplit(|byte| !is_in_name(*byte)).next().unwrap_or_default();
+            let is_called = before.last().is_none_or(|byte| BEFORE_CALLS.contains(byte));
+            is_whole && has_words && (is_called || WORDS_BEFORE_CALLS.contains(&last))
+        })
+    })
+}
+
+/// Whether a word behind a program's name is one for it, by how it begins: `ps` is a common word, and a kind of file.
+fn is_word_of_call(name: &str, first: u8) -> bool {
+    match name {
+        "ps" => matches!(first, b'-' | b'a' | b'e' | b'p' | b'u' | b'x'),
+        _ => first.is_ascii_alphanumeric() || b"-$\"'/:.".contains(&first),
+    }
+}
+
 /// The names of the list in a line: the folder, and what follows; the latter is empty for a pattern.
 fn named_in(line: &[u8]) -> impl Iterator<Item = (&'static [u8], &'static str)> {
     let slashes = line.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let starts = slashes.filter(|at| *at == 0 || !(is_in_name(line[*at - 1]) || line[*at - 1] == b'/'));
     starts.filter_map(|at| {
         let rest = &line[at..];
+        if OWN_NUMBERS.iter().any(|own| rest.starts_with(own)) {
+            return None;
+        }
         if PATTERNS.iter().any(|pattern| rest.starts_with(pattern)) {
             return Some((&b"/proc/"[..], ""));
         }
@@ -122,6 +160,16 @@ mod tests {
             "grep x /proc/mounts; make",
             "cat /sys/class/net/*/address",
             "cat /proc/sys/kernel/osrelease",
+            "[ -d /proc/$(cat d.pid) ] && echo running",
+            "[ -e \"/proc/$pid/status\" ]",
+            "os.path.exists('/proc/%d' % pid)",
+            "os.path.isdir('/proc/' + str(pid))",
+            "pgrep -x server || ./server",
+            "if ps -p $(cat d.pid) > /dev/null; then",
+            "ps ax | grep server",
+            "x=$(pidof server)",
+            "pkill -f server",
+            "subprocess.run('lsof -i :80', shell=True)",
         ] {
             assert!(why(text).is_some(), "{text}");
         }
@@ -134,6 +182,11 @@ mod tests {
             "cat /proc/statistics",
             "# as /proc/meminfo has it\ntrue",
             "#include </proc/stat>",
+            "cat /proc/$!/status /proc/$BASHPID/stat",
+            "gs -o out.ps in.pdf; convert a.ps a.png",
+            "echo ps is a program",
+            "./pgrep.sh x; my-pidof y",
+            "pidof = 3",
         ] {
             assert_eq!(why(text), None, "{text}");
         }

@@ -54,7 +54,7 @@ pub(super) fn kind_of(name: &str) -> Option<ReasonKind> {
 /// The sentence for a program of this name.
 pub(super) fn sentence(kind: ReasonKind, name: &str) -> String {
     match kind {
-        Privilege => format!("{name} takes on other rights, which it can only get on this machine"),
+        Privilege => base::watch::takes_rights(name),
         Keys => format!("{name} needs the network or your keys, which commands elsewhere do not have"),
         Network => format!("{name} needs the network, which commands elsewhere do not have without --net"),
         Machine => format!("{name} is about this machine itself"),

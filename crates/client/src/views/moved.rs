@@ -33,6 +33,8 @@ pub enum Counted<'a> {
     Nothing,
     /// This one, unless it is `/tmp`.
     Beside(&'a TreePath),
+    /// All but `/tmp` and `/`, in which nobody keeps what commands count in.
+    Most,
     /// All of them.
     All,
 }
@@ -43,6 +45,7 @@ impl Counted<'_> {
         match self {
             Counted::All => true,
             _ if path.as_bytes() == b"/tmp" => false,
+            Counted::Most => !path.is_root(),
             Counted::Beside(folder) if path == folder => true,
             _ => path == cwd || !cwd.is_within(path),
         }

@@ -57,7 +57,7 @@ pub enum DoorError {
         source: Errno,
     },
     /// The working directory cannot be named.
-    #[error("the working directory has no path any more: {0}")]
+    #[error("the working directory cannot be reached by its path: {0}")]
     Directory(Errno),
     /// The daemon could not be started.
     #[error("the client daemon did not start: {0}")]

@@ -136,16 +136,19 @@ pub struct Resting {
     pub elsewhere: bool,
 }
 
-/// A task is about to talk to a port of the loopback address that nobody of its own has, and waits until the client has said whether it is
-/// that of a service there.
+/// A task is about to talk to a port of the loopback address that nobody of its own has, or to signal a process that it has not, and waits
+/// until the client has said whether it is that of a service, or a process, there.
 #[derive(Clone, Copy, PartialEq, Eq, Message)]
 pub struct ServiceRequest {
     /// By which it is answered.
     #[prost(fixed64, tag = "1")]
     pub number: u64,
-    /// The port, of TCP or UDP.
+    /// The port, of TCP or UDP. 0: no port is asked for.
     #[prost(uint32, tag = "2")]
     pub port: u32,
+    /// The process, or with a negative number the group. 0: none is asked for.
+    #[prost(sint32, tag = "3")]
+    pub process: i32,
 }
 
 /// The answer to a [`ServiceRequest`].
@@ -154,7 +157,7 @@ pub struct ServiceAnswer {
     /// Of the request.
     #[prost(fixed64, tag = "1")]
     pub number: u64,
-    /// Somebody has the port: the task has to run at its client.
+    /// Somebody has the port, or is the process: the task has to run at its client.
     #[prost(bool, tag = "2")]
     pub is_there: bool,
 }

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::Error;
-use super::order::{Deliver, Failure, Lock, Report};
+use super::order::{Deliver, Failure, Lock, Report, Sought};
 use super::socket;
 
 /// How long a killed task may take to be gone: longer than a mirror takes to end a pending request.
@@ -67,12 +67,12 @@ pub enum Event {
     Refused(String),
     /// The task waits for a lock, until [`Control::locked`].
     Lock(Lock),
-    /// It waits to hear whether its client's machine has a service at this port.
+    /// It waits to hear whether its client's machine has this.
     Service {
         /// By which it is answered.
         number: u64,
-        /// The port, of TCP or UDP.
-        port: u16,
+        /// A port, or a process.
+        sought: Sought,
     },
     /// A process of this name had left the task's session, and ends with it.
     Left(String),
@@ -161,7 +161,7 @@ impl Guest {
             Some((Report::Unable(why), _)) => Event::Unable(why),
             Some((Report::Refused(what), _)) => Event::Refused(what),
             Some((Report::Lock(lock), _)) => Event::Lock(lock),
-            Some((Report::Service(number, port), _)) => Event::Service { number, port },
+            Some((Report::Service(number, sought), _)) => Event::Service { number, sought },
             Some((Report::Left(name), _)) => Event::Left(name),
             Some((Report::Adds(path), _)) => Event::Adds(path),
             Some((Report::Signalled(signal), _)) => Event::Signalled(signal),

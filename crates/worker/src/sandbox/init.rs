@@ -209,7 +209,9 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
         };
         if let Ok(listener) = installed {
             let outputs = descriptors::outputs(&setup.order, watch);
-            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins, outputs)));
+            // The first is this process itself.
+            let first = setup.order.first_process.max(1);
+            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins, outputs, first)));
         }
     }
     if attributes {
@@ -471,7 +473,7 @@ impl Guest<'_> {
             Some(Decision::CallOff(why)) => self.report(&Report::Unable(why), &[]),
             Some(Decision::FailAndTell(_, what)) => self.report(&Report::Refused(what), &[]),
             Some(Decision::Ask(lock)) => self.report(&Report::Lock(lock), &[]),
-            Some(Decision::AskService(number, port)) => self.report(&Report::Service(number, port), &[]),
+            Some(Decision::AskService(number, sought)) => self.report(&Report::Service(number, sought), &[]),
             Some(Decision::Adds(path)) => self.report(&Report::Adds(path), &[]),
             Some(Decision::Go | Decision::Return(_) | Decision::Fail(_)) | None => {}
         }

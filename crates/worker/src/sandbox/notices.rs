@@ -17,7 +17,7 @@ use base::watch::{HEAD_BYTES, OutputFile};
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
-use super::order::Lock;
+use super::order::{Lock, Sought};
 use super::scripts::{self, Scripts};
 use super::seccomp::{self, Caller};
 use super::stand_ins::StandIns;
@@ -25,6 +25,7 @@ use super::{attributes, copying, sys};
 
 mod addresses;
 mod locking;
+mod processes;
 
 use locking::{flags_of_how, on_lock, range};
 
@@ -50,8 +51,8 @@ pub enum Decision {
     CallOff(String),
     /// It waits until the client has the lock.
     Ask(Lock),
-    /// It waits until the client has said whether somebody there has this port; by the number of the call.
-    AskService(u64, u16),
+    /// It waits until the client has said whether its machine has this; by the number of the call.
+    AskService(u64, Sought),
     /// It goes on, and makes the file at this path to add to it.
     Adds(Vec<u8>),
 }
@@ -72,7 +73,9 @@ pub struct Listener {
     scripts: Scripts,
     /// What scripts have made by names that are not those of locks.
     made_by_any_name: RefCell<HashSet<PathBuf>>,
-    ports: addresses::Ports,
+    sought: addresses::Looked,
+    /// The first of the task's own numbers of processes.
+    first_process: u32,
     /// The pipes to its client: devices and inodes.
     outputs: [Option<(u64, u64)>; 2],
 }
@@ -125,6 +128,7 @@ impl Listener {
         is_root: bool,
         stand_ins: Option<StandIns>,
         outputs: [Option<(u64, u64)>; 2],
+        first_process: u32,
     ) -> Self {
         Self {
             outputs,
@@ -138,7 +142,8 @@ impl Listener {
             tries: RefCell::default(),
             scripts: Scripts::default(),
             made_by_any_name: RefCell::default(),
-            ports: addresses::Ports::default(),
+            sought: addresses::Looked::default(),
+            first_process,
         }
     }
 
@@ -161,7 +166,7 @@ impl Listener {
             Decision::Return(value) => self.answer(notice.id, Some(Ok(*value))),
             Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(Err(*errno))),
             Decision::CallOff(_) => {}
-            Decision::AskService(number, port) => self.ports.asked(*number, *port),
+            Decision::AskService(number, sought) => self.sought.asked(*number, *sought),
             Decision::Ask(lock) if self.granted.contains(&Lock { number: 0, ..lock.clone() }) => {
                 self.answer(notice.id, None);
                 decision = Decision::Go;
@@ -189,14 +194,16 @@ impl Listener {
         }
     }
 
-    /// The client has said whether somebody there has the port that the call of this number is about: why the task is to be called off,
+    /// The client has said whether its machine has what the call of this number is about: why the task is to be called off,
     /// or else the call goes on.
     pub fn hear_of_service(&mut self, number: u64, is_there: bool) -> Option<String> {
-        let port = self.ports.heard(number)?;
-        if is_there {
-            return Some(addresses::talks_to(port));
+        let sought = self.sought.heard(number)?;
+        match sought {
+            Sought::Port(port) if is_there => return Some(addresses::talks_to(port)),
+            Sought::Process(process) if is_there => return Some(processes::signals(process)),
+            Sought::Port(port) => self.sought.found_free(port),
+            Sought::Process(_) => {}
         }
-        self.ports.found_free(port);
         self.answer(number, None);
         None
     }
@@ -244,6 +251,7 @@ impl Listener {
             libc::SYS_sendto => self.on_address(notice, (data.args[4], data.args[5])),
             libc::SYS_sendmsg => self.on_messages(notice, data.args[1], 1),
             libc::SYS_sendmmsg => self.on_messages(notice, data.args[1], data.args[2]),
+            libc::SYS_kill => self.on_signal(notice),
             libc::SYS_copy_file_range => copying::on_copy(notice.process, &data.args),
             libc::SYS_ioctl if seccomp::SET_FLAGS.contains(&(data.args[1] as u32)) => {
                 Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())
@@ -411,7 +419,13 @@ impl Listener {
             _ => (libc::AT_FDCWD, args[0]),
         };
         let Some(path) = read_text(notice.process, path) else { return Decision::Go };
-        match self.format_of(&located(notice.process, folder, &path), 1) {
+        let at = located(notice.process, folder, &path);
+        if processes::takes_rights(notice.process, &at) {
+            let name = base::words::last_name(&path);
+            return Decision::CallOff(base::watch::takes_rights(&base::path::printable(name)));
+        }
+        let has_formats = !self.watch.formats.is_empty();
+        match if has_formats { self.format_of(&at, 1) } else { None } {
             Some(name) => Decision::CallOff(format!(
                 "{} is a program of the kind {name}, for which this machine has an interpreter (binfmt_misc)",
                 base::path::printable(&path)

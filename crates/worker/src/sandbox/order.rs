@@ -256,8 +256,31 @@ pub(super) enum Report {
     Signalled(u8),
     /// The task has a network interface: its packets come by the descriptor with this.
     Network,
-    /// The task waits to hear whether its client's machine has a service at this port, by this number.
-    Service(u64, u16),
+    /// The task waits to hear whether its client's machine has this, by this number.
+    Service(u64, Sought),
+}
+
+/// What a task looks for that it has not itself: its client's machine may have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sought {
+    /// A service at this port of the loopback address, by TCP or UDP.
+    Port(u16),
+    /// A process, or with a negative number a group.
+    Process(i32),
+}
+
+impl Sought {
+    /// Port and process; one of them is 0.
+    pub fn numbers(self) -> (u16, i32) {
+        match self {
+            Self::Port(port) => (port, 0),
+            Self::Process(process) => (0, process),
+        }
+    }
+
+    fn of(port: u16, process: i32) -> Self {
+        if process == 0 { Self::Port(port) } else { Self::Process(process) }
+    }
 }
 
 /// A lock that a task wants on a file.
@@ -358,10 +381,12 @@ impl Encode for Report {
                 out.u8(*signal);
             }
             Self::Network => out.u8(13),
-            Self::Service(number, port) => {
+            Self::Service(number, sought) => {
+                let (port, process) = sought.numbers();
                 out.u8(14);
                 out.u64(*number);
-                out.u32((*port).into());
+                out.u32(port.into());
+                out.i32(process);
             }
             Self::Exited { status, usage, stdin_offset, left } => {
                 out.u8(5);
@@ -390,7 +415,7 @@ impl Encode for Report {
             11 => Self::Adds(from.bytes()?.to_vec()),
             12 => Self::Signalled(from.u8()?),
             13 => Self::Network,
-            14 => Self::Service(from.u64()?, from.u32()? as u16),
+            14 => Self::Service(from.u64()?, Sought::of(from.u32()? as u16, from.i32()?)),
             9 => Self::Lock(Lock {
                 number: from.u64()?,
                 path: from.bytes()?.to_vec(),
@@ -493,7 +518,8 @@ mod tests {
 
         let ended =
             Report::Exited { status: ExitStatus::Code(3), usage: Usage::default(), stdin_offset: Some(4), left: None };
-        for report in [ended, Report::Signalled(64), Report::Network, Report::Service(u64::MAX, 65535)] {
+        let sought = [Sought::Port(65535), Sought::Process(-78)].map(|sought| Report::Service(u64::MAX, sought));
+        for report in [ended, Report::Signalled(64), Report::Network].into_iter().chain(sought) {
             assert_eq!(Report::from_bytes(&report.to_bytes()), Ok(report));
         }
         let signal = Deliver::Signal { number: 64, group: true };

@@ -177,7 +177,7 @@ pub fn refused(number: c_long) -> Option<(Caller, &'static str)> {
 /// What a task's init decides on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Variant {
-    /// Programs that are executed.
+    /// The formats of programs that are executed.
     pub programs: bool,
     /// Locks on files.
     pub locks: bool,
@@ -303,6 +303,8 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         // Whether it has an address is in memory, out of a filter's sight.
         _ if number == SYS_sendmsg && watched.is_some() => Verdict::UnlessInit,
         _ if number == SYS_sendmmsg && watched.is_some() => Verdict::Return(NOTIFY),
+        // A number that no process of the task has may be one of its client's machine.
+        _ if number == SYS_kill && watched.is_some() => Verdict::UnlessInit,
         // Without room for an answer it only asks for the interface's version, which libraries do as they are loaded.
         _ if number == SYS_capget && watched.is_some() => Verdict::Points(1),
         _ if number == SYS_flock && is_watched(|variant| variant.locks) => Verdict::LockFile,
@@ -310,6 +312,8 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if [SYS_execve, SYS_execveat].contains(&number) && is_watched(|variant| variant.programs) => {
             Verdict::Return(NOTIFY)
         }
+        // Of programs that take on others' rights. The task's own does not, as its client has seen.
+        _ if number == SYS_execve && watched.is_some() => Verdict::UnlessInit,
         _ if IO_URING.contains(&number) && watched.is_none() => Verdict::Return(REFUSE),
         _ if number == SYS_io_uring_setup => Verdict::Return(NOTIFY),
         _ if [SYS_mq_open, SYS_shmget, SYS_semget, SYS_msgget].contains(&number) && watched.is_some() => {

@@ -127,10 +127,12 @@ pub fn wait_for(process: i32, options: i32) -> Result<Option<(i32, i32)>> {
     }
 }
 
-/// Sends a signal: to a process, or with a negative number to a group, or with -1 to all that may be signalled.
+/// Sends a signal: to a process, or with a negative number to a group, or with -1 to all that may be signalled. Also where a filter has
+/// init decide on those of its task.
 pub fn kill(target: i32, signal: i32) -> Result<()> {
-    // SAFETY: plain integers.
-    check(unsafe { libc::kill(target, signal) }.into()).map(drop)
+    let nothing = 0_usize;
+    // SAFETY: plain integers; the kernel looks at the first two.
+    check(unsafe { libc::syscall(libc::SYS_kill, target, signal, nothing, nothing, INIT_SIGN as usize) }).map(drop)
 }
 
 /// Sets every signal's disposition to the default.
@@ -310,7 +312,7 @@ pub fn copy_to(from: RawFd, to: RawFd) -> Result<()> {
     check(unsafe { libc::dup2(from, to) }.into()).map(drop)
 }
 
-/// By this a filter knows a [`poll`], [`attribute`], [`open_inside`] or [`send_message`] of a task's init, and in which argument it is. Without
+/// By this a filter knows a [`poll`], [`attribute`], [`open_inside`], [`send_message`], [`kill`] or [`execute`] of a task's init, and in which argument it is. Without
 /// a signal mask the kernel does not look at the mask's length; of the next two it looks at four arguments, of a message at three.
 pub const INIT_SIGN: u32 = 0x696e_6974;
 pub const INIT_SIGN_AT: u32 = 4;
@@ -407,7 +409,10 @@ pub fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd],
 pub fn execute(path: &CStr, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Errno {
     debug_assert!(argv.last().is_some_and(|last| last.is_null()) && env.last().is_some_and(|last| last.is_null()));
     // SAFETY: the lists end in a null pointer, and their strings are the caller's and live.
-    match check(unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) }.into()) {
+    // The kernel looks at three arguments; by the fifth a filter lets it go on.
+    let (nothing, sign) = (0_usize, INIT_SIGN as usize);
+    let (path, argv, env) = (path.as_ptr(), argv.as_ptr(), env.as_ptr());
+    match check(unsafe { libc::syscall(libc::SYS_execve, path, argv, env, nothing, sign) }) {
         Err(error) => error,
         Ok(_) => Errno::INVAL,
     }

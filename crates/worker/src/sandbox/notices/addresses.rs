@@ -1,5 +1,6 @@
 //! What a watched task connects or sends to: its own, or its client's.
 
+use super::super::order::Sought;
 use super::{Decision, Listener, Notice, located, read_memory};
 use base::watch::USES_NETWORK;
 use std::cell::RefCell;
@@ -15,13 +16,14 @@ const RESOLVER: &[u8] = b"systemd/resolve/";
 /// Where names of hosts are looked up.
 const DOMAIN: u16 = 53;
 
-/// What was found of ports at the loopback address: that somebody in the task has one, or that nobody at the client does.
+/// What was found of ports at the loopback address: that somebody in the task has one, or that nobody at the client does; and what is asked
+/// of the client.
 #[derive(Debug, Default)]
-pub(super) struct Ports {
+pub(super) struct Looked {
     /// When the task may talk to one without being asked again.
     free: RefCell<HashMap<u16, Instant>>,
-    /// The client was asked: numbers of calls, and ports.
-    asked: Vec<(u64, u16)>,
+    /// The client was asked: numbers of calls, and for what.
+    asked: Vec<(u64, Sought)>,
 }
 
 /// How long what was found is relied on: who waits for a service of its own tries often.
@@ -29,7 +31,7 @@ const RELIED_ON: Duration = Duration::from_secs(1);
 /// Ports that are kept in mind, and calls that wait.
 const PORTS_MAX: usize = 1024;
 
-impl Ports {
+impl Looked {
     fn is_free(&self, port: u16) -> bool {
         self.free.borrow().get(&port).is_some_and(|found| found.elapsed() < RELIED_ON)
     }
@@ -43,16 +45,16 @@ impl Ports {
     }
 
     /// The call of this number waits for an answer.
-    pub(super) fn asked(&mut self, number: u64, port: u16) {
+    pub(super) fn asked(&mut self, number: u64, sought: Sought) {
         // Who waits no longer, since a signal came, has asked again.
         if self.asked.len() == PORTS_MAX {
             self.asked.remove(0);
         }
-        self.asked.push((number, port));
+        self.asked.push((number, sought));
     }
 
-    /// The answer has come: the port that it is about.
-    pub(super) fn heard(&mut self, number: u64) -> Option<u16> {
+    /// The answer has come: what it is about.
+    pub(super) fn heard(&mut self, number: u64) -> Option<Sought> {
         let at = self.asked.iter().position(|(asked, _)| *asked == number)?;
         Some(self.asked.swap_remove(at).1)
     }
@@ -98,18 +100,18 @@ impl Listener {
 
     /// A port of the loopback address. What nobody in the task has may be a service of the client's machine, which its client knows.
     fn on_port(&self, notice: &Notice, port: u16) -> Decision {
-        if port == 0 || self.ports.is_free(port) {
+        if port == 0 || self.sought.is_free(port) {
             return Decision::Go;
         }
         if is_listened_to(port) {
-            self.ports.found_free(port);
+            self.sought.found_free(port);
             return Decision::Go;
         }
         if port == DOMAIN || self.watch.ports.binary_search(&port).is_ok() {
             return Decision::CallOff(talks_to(port));
         }
         match self.watch.tells_ports {
-            true => Decision::AskService(notice.id, port),
+            true => Decision::AskService(notice.id, Sought::Port(port)),
             false => Decision::Go,
         }
     }
