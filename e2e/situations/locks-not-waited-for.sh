@@ -19,4 +19,15 @@ for case in 'mkdir -p old/x.lock && echo there' 'mkdir left.lock || echo there' 
   timeout 100 gleaner submit --wait --retries 0 -- bash -c "{ $case; } > out 2> err" > said 2>&1 || { echo "a batch task: $(cat said)"; bad=1; }
   busy "a batch task, $case" there
 done
+# Who has said something and tries again and again to make what is there is told each time; and has it when it is taken away.
+echo 'echo said; for i in 1 2 3 4 5; do mkdir old 2> /dev/null || echo there; done; mkdir mine && rmdir mine' > again.sh
+for how in "" --no-local; do
+  GLEANER_PREFER=there timeout 60 remrun $how sh again.sh 2> err | cat > out; [ ${PIPESTATUS[0]} = 0 ] || { echo "again, $how: $(cat err)"; bad=1; }
+  [ "$(tr '\n' ' ' < out)" = "said there there there there there " ] || { echo "again, $how: $(cat out err)"; bad=1; }
+done
+echo 'echo said; until mkdir left.lock 2> /dev/null; do sleep 0.1; done; echo has; rmdir left.lock' > until.sh
+for how in "" --no-local; do
+  mkdir -p left.lock; (sleep 1; rmdir left.lock) & GLEANER_PREFER=there timeout 60 remrun $how sh until.sh 2> err | cat > out
+  [ "$(tr '\n' ' ' < out)" = "said has " ] || { echo "until, $how: $(cat out err)"; bad=1; }
+done
 exit $bad

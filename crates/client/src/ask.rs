@@ -1,6 +1,7 @@
 //! The questions of `gleaner`: answered from what the daemon knows, or passed on to the hub.
 
 use crate::batch::answer::{self as batch, Change};
+use crate::batch::waiting::{self, Waits};
 use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
@@ -18,9 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{Answer, OpenKind};
 use wire::now_nanos;
-
-/// Tasks that are named as those that another one comes after.
-const TASKS_NAMED_MAX: usize = 10;
 
 /// The answer to a question, both as JSON.
 pub async fn answer(daemon: &Arc<Daemon>, question: &[u8]) -> Vec<u8> {
@@ -134,7 +132,7 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
         // A job that is over is not read for its line.
         None => (batch::one_line(daemon, job)?, None),
         Some(index) => {
-            let found = batch::one(daemon, job, index, 1).await?;
+            let found = batch::as_known_here(daemon, job, index, 1).await?;
             (found.job, found.tasks.into_iter().next())
         }
     };
@@ -149,12 +147,17 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
         started_ms: job.submitted_ms,
         ..TaskReport::default()
     };
-    let mut known = job.problem.clone();
     let mut waits = job.waiting > 0 && !job.is_over();
+    let mut known = match (&job.problem, job.state.as_str()) {
+        (None, "held") if waits => Waits::For("its job is held: gleaner release lets it go on".into()),
+        (Some(problem), _) => Waits::For(problem.clone()),
+        (None, _) => Waits::AtHub(None),
+    };
     let number = index.and_then(|index| batch::number_at_hub(daemon, &job.job, index));
     if let Some(task) = task {
         waits = waits && task.status == "waiting";
-        known = task.why.or(known.filter(|_| waits)).or_else(|| waits_for(&task.waits_for));
+        let at_hub = waits.then(|| waiting::waits(daemon, &job, &task)).flatten();
+        known = at_hub.unwrap_or_else(|| Waits::For(task.why.unwrap_or_default()));
         (report.argv, report.status, report.worker) = (task.argv, task.status, task.worker);
         (report.exit, report.signal, report.signal_name) = (task.exit, task.signal, task.signal_name);
         if report.worker.is_some() {
@@ -162,38 +165,22 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
         }
     }
     report.why = match known {
-        Some(known) => known,
-        None if waits && job.state == "held" => "its job is held: gleaner release lets it go on".into(),
-        None if waits && index.is_some() && number.is_none() => {
-            "it waits here until the hub has done with tasks of its job that come before it".into()
-        }
-        None if waits => {
+        Waits::AtHub(_) if waits => {
             let question = json!({"ask": "waits", "key": job.job, "index": number});
-            match ask_hub(daemon, question).await {
+            let said = match ask_hub(daemon, question).await {
                 Ok(answer) if answer["waits"] == false && index.is_none() && batch::has_more(daemon, &job.job) => {
                     "what the hub has of it runs, and the others come after tasks of it that have not ended".into()
                 }
                 Ok(answer) => answer["why"].as_str().unwrap_or_default().to_owned(),
                 Err(problem) => format!("what the hub knows of it is not known: {}", problem.message),
-            }
+            };
+            known.in_words(Some(&said))
         }
-        None => String::new(),
-    };
+        known => known.in_words(None),
+    }
+    .unwrap_or_default();
     report.job = Some(Box::new(job));
     Ok(report)
-}
-
-/// That a task comes after these, if there are any.
-fn waits_for(tasks: &[u32]) -> Option<String> {
-    let named = tasks.iter().take(TASKS_NAMED_MAX).map(u32::to_string).collect::<Vec<_>>().join(", ");
-    match tasks.len() {
-        0 => None,
-        1 => Some(format!("it comes after task {named}, which has not ended")),
-        count if count > TASKS_NAMED_MAX => {
-            Some(format!("it comes after tasks {named} and others, which have not ended"))
-        }
-        _ => Some(format!("it comes after tasks {named}, which have not ended")),
-    }
 }
 
 /// Ends a task, or a batch job.
@@ -285,7 +272,8 @@ async fn overview(daemon: &Arc<Daemon>) -> Overview {
     Overview { status, figures: figures.unwrap_or_default(), jobs: batch::list(daemon, false) }
 }
 
-async fn ask_hub(daemon: &Arc<Daemon>, question: Value) -> Result<Value, Problem> {
+/// What the hub answers to a question, as JSON.
+pub(crate) async fn ask_hub(daemon: &Arc<Daemon>, question: Value) -> Result<Value, Problem> {
     let failed = |message: String| Problem {
         hint: Some("is the hub running, and reachable from here? gleaner status tells".into()),
         ..problem(ProblemKind::Environment, message)

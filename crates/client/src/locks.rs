@@ -120,8 +120,9 @@ impl Session {
         let is_noticed = self.is_noticed();
         let mut held = std::mem::take(&mut self.locks.held);
         let taken = blocking(move || {
-            if request.is_gone && was_there(&request, seen.since) {
-                // What it makes anew it has removed itself: nobody is kept out by that.
+            if was_there(&request, seen.since) {
+                // What it makes anew it has removed itself: nobody is kept out by that. What it finds it finds, as it would here; when that
+                // is gone it asks again.
                 return (Ok(()), held, request, true);
             }
             let had = held.has(&request);

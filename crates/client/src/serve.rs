@@ -523,7 +523,7 @@ impl Server {
         if let ReadError::ChangedUnderneath { path } | ReadError::Io { path, .. } = error {
             for (_, running) in self.tasks_with(path) {
                 lock(&running.asked).unreadable.get_or_insert_with(|| path.clone());
-                running.taint(&format!("{path} changed here while the task read it"));
+                running.taint(&format!("{path} changed here while the task read it: run it again"));
                 errno = 0;
             }
         }

@@ -95,6 +95,8 @@ pub struct Placement {
 struct Worker {
     about: About,
     lent: Lent,
+    /// The most that a task could have here at any time since it joined: it may have that again when it takes tasks again.
+    most: Lent,
     /// It takes no more tasks; what it has goes on.
     is_drained: bool,
     hosts: Vec<HostName>,
@@ -111,6 +113,18 @@ struct Launch {
     at: Option<(HostName, InstanceName)>,
     /// Processor time that it takes, in milliseconds: estimated, until that is known.
     cost_ms: u32,
+}
+
+impl Worker {
+    /// Whether it takes no tasks now: it is drained, or its guests rest.
+    fn takes_none(&self) -> bool {
+        self.is_drained || self.lent.largest == 0
+    }
+
+    /// What it lends, or no CPUs and what it will lend when it takes tasks again.
+    fn lends_in_time(&self) -> Lent {
+        if self.takes_none() { Lent { cpus: 0, expected: self.lent.expected, ..self.most } } else { self.lent }
+    }
 }
 
 /// Within this a worker whose connection broke, or whose hub began anew, is there again.
@@ -191,7 +205,8 @@ impl Placement {
     /// A worker offers CPUs. If it was here already, it has started anew: what ran there is forgotten.
     pub fn join(&mut self, worker: NodeId, lent: Lent, is_drained: bool) -> Vec<Assignment> {
         let mut made = self.leave(worker);
-        self.workers.insert(worker, Worker { about: About::default(), lent, is_drained, hosts: Vec::new() });
+        let joined = Worker { about: About::default(), lent, most: lent, is_drained, hosts: Vec::new() };
+        self.workers.insert(worker, joined);
         made.extend(self.fit(worker));
         made
     }
@@ -210,6 +225,7 @@ impl Placement {
     pub fn resize(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
         let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
         known.lent = lent;
+        known.most = known.most.and(lent);
         self.has_shrunk = true;
         let mut made = self.fit(worker);
         made.extend(self.choose_again());
@@ -225,13 +241,11 @@ impl Placement {
             // because of it.
             return made;
         }
-        let (mut shapes, hosts) = (known.lent.hosts(), known.hosts.clone());
+        // Jobs wait for one that takes no tasks now, as for one that is not here.
+        let (mut shapes, hosts) = (known.lends_in_time().hosts(), known.hosts.clone());
         let speed_permille = known.lent.speed_permille();
         // One that is too many lends nothing: what it has goes on.
         let nothing = Shape { cpus: 0, largest: 0, ..shapes[0] };
-        if known.is_drained {
-            shapes.fill(nothing);
-        }
         shapes.resize(shapes.len().max(hosts.len()), nothing);
         for (at, shape) in shapes.into_iter().enumerate() {
             if let Some(host) = hosts.get(at) {
@@ -291,8 +305,16 @@ impl Placement {
 
     /// How many workers can have a task with this need.
     pub fn workers_for(&self, need: &Need) -> u32 {
-        let lending = self.workers.values().filter(|worker| !worker.is_drained);
-        lending.filter(|worker| worker.lent.largest > 0 && worker.lent.has_all(need)).count() as u32
+        self.lending(need).count() as u32
+    }
+
+    fn lending(&self, need: &Need) -> impl Iterator<Item = &Worker> {
+        self.workers.values().filter(|worker| !worker.takes_none() && worker.lent.has_all(need))
+    }
+
+    /// What all workers lend together, and those that take no tasks now will lend again.
+    pub fn lent_in_time(&self) -> Lent {
+        self.workers.values().fold(Lent::default(), |sum, worker| sum.and(worker.lends_in_time()))
     }
 
     /// What all workers lend together.
@@ -330,6 +352,10 @@ impl Placement {
         }
         if let Some(lack) = lent.lacks(&wanted.need) {
             return Err(lack.into());
+        }
+        // A job would wait for a worker that takes none now; who waits for a launch may have it elsewhere.
+        if self.lending(&wanted.need).next().is_none() {
+            return Err(Refused::Table(Refusal::FitsNowhere));
         }
         let choosy = self.choosy(&wanted.need);
         self.enter(ticket, wanted, choosy, self.desk.now())
@@ -436,13 +462,14 @@ impl Placement {
         );
     }
 
-    /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
+    /// Launches that wait which no worker could take even if it were empty: those that could are gone, or take no tasks now.
     pub fn stranded(&mut self) -> Vec<Ticket> {
         if !std::mem::take(&mut self.has_shrunk) {
             return std::mem::take(&mut self.turned_away);
         }
         let is_stranded = |launch: &Launch| {
-            matches!(self.desk.table().waits(launch.task), Some(Waits::NoHosts | Waits::FitsNowhere(_)) | None)
+            self.lending(&launch.wanted.need).next().is_none()
+                || matches!(self.desk.table().waits(launch.task), Some(Waits::NoHosts | Waits::FitsNowhere(_)) | None)
         };
         let waiting = self.tickets.iter().filter(|(_, launch)| launch.at.is_none());
         let stranded: Vec<Ticket> =

@@ -31,7 +31,7 @@ impl Shared {
                 let key = question["key"].as_str().and_then(|text| u128::from_str_radix(text, 16).ok());
                 let index = question["index"].as_u64().and_then(|index| u32::try_from(index).ok());
                 match key.and_then(|key| lock(&self.state).why_waits(client.account(), key, index)) {
-                    Some(why) => json!({ "waits": why.waits, "why": why.why }),
+                    Some(why) => json!({ "waits": why.waits, "lacks_worker": why.lacks_worker, "why": why.why }),
                     None => json!({"error": "the hub has no such job or task of this account"}),
                 }
             }

@@ -115,8 +115,7 @@ impl Render for BatchReport {
             table.row(row);
         }
         text.push_str(&format!("\n{}", table.text_in("no tasks on this page", columns)));
-        // Why tasks were cancelled is among the facts.
-        for task in self.tasks.iter().filter(|task| task.why.is_some() && task.status != "cancelled") {
+        for task in with_reasons(self) {
             text.push_str(&task.render());
         }
         let shown = self.first.saturating_add(self.tasks.len() as u32);
@@ -126,6 +125,26 @@ impl Render for BatchReport {
         text.push_str(&format!("\ngleaner jobs output {} prints what they said\n", short(&self.job.job)));
         text
     }
+}
+
+/// The tasks of which it is said why they did not end well, or wait: of several in a row that wait for the same the first one.
+fn with_reasons(report: &BatchReport) -> Vec<&BatchTaskLine> {
+    let problem = report.job.problem.as_deref();
+    let mut said = None;
+    let mut shown = Vec::new();
+    // Why tasks were cancelled is among the facts, and which tasks one comes after in the table.
+    for task in report.tasks.iter().filter(|task| task.status != "cancelled" && task.waits_for.is_empty()) {
+        let Some(why) = task.why.as_deref() else { continue };
+        let waits = task.status == "waiting";
+        if waits && [problem, said].contains(&Some(why)) {
+            continue;
+        }
+        if waits {
+            said = Some(why);
+        }
+        shown.push(task);
+    }
+    shown
 }
 
 /// The numbers of the tasks that one waits for, as many as there is room for.
@@ -237,6 +256,14 @@ task 1, ./m 1: not committed: /x was changed here
 gleaner jobs output 8f3a1234 prints what they said
 ";
         assert_eq!(BatchReport { job: job(), cwd: "/home".into(), tasks, first: 0 }.render(), want);
+        let waits = |index, why: &str| task(index, "waiting", Some(why));
+        let waiting = ["its turn", "its turn", "none is here"];
+        let mut tasks: Vec<BatchTaskLine> = (0..).zip(waiting).map(|(index, why)| waits(index, why)).collect();
+        tasks.push(task(3, "running", None));
+        let job_waits = BatchLine { problem: Some("none is here".into()), ..job() };
+        let report = BatchReport { job: job_waits, cwd: "/home".into(), tasks, first: 0 };
+        let shown: Vec<u32> = with_reasons(&report).iter().map(|task| task.index).collect();
+        assert_eq!(shown, [0], "each reason once");
         let (task, why) = (job().job, "no worker is here".into());
         let report = TaskReport { task, why, job: Some(Box::new(job())), ..TaskReport::default() };
         let want = "\

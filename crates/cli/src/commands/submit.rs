@@ -34,6 +34,8 @@ const MESSAGE_TASKS: usize = 4096;
 const LOOK_MS: u32 = 1000;
 /// How often in a row the daemon may fail to tell.
 const LOOKS_FAILED_MAX: u32 = 10;
+/// How long a job that has just been submitted may wait until it is said for what.
+const WAITS_MIN: Duration = Duration::from_secs(3);
 /// Failed tasks that are shown.
 const FAILED_SHOWN_MAX: usize = 10;
 
@@ -230,13 +232,14 @@ fn lost(error: DoorError) -> CliError {
 fn wait(job: &BatchLine) -> Result<BatchLine> {
     let mut progress = Progress::new(Some(job.tasks.into()));
     let (mut wait_ms, mut failed) = (0, 0);
-    let mut said = job.problem.clone();
+    let (mut said, begun) = (job.problem.clone(), Instant::now());
     loop {
         match ask::<BatchReport>(&Question::Job { job: job.job.clone(), first: 0, count: 0, wait_ms }) {
             Ok(report) => {
                 let now = report.job;
                 (wait_ms, failed) = (LOOK_MS, 0);
-                if now.problem != said {
+                let is_soon = now.state == "waiting" && begun.elapsed() < WAITS_MIN;
+                if now.problem != said && !is_soon {
                     said = now.problem.clone();
                     if let Some(problem) = &said {
                         let text = format!("job {}: {problem}", report::short(&now.job));

@@ -2,9 +2,10 @@
 
 use super::folder::{Draft, Spec};
 use super::job::Job;
-use super::{Batches, Found, Reserved};
+use super::{Batches, Found, Reserved, waiting};
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
+use crate::link::Condition;
 use crate::report::{BatchChanged, BatchLine, BatchReport, Batches as Lines, Problem, ProblemKind, Refusal, Submitted};
 use crate::serve::blocking_io;
 use base::door::{Reply, Request};
@@ -13,9 +14,10 @@ use base::{Batch, Priority};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::watch;
 use wire::now_millis;
 
-/// How long a submitter is kept waiting for the hub's word.
+/// How long a submitter is kept waiting for the hub's word, unless it shows that the hub cannot be reached.
 const HUB_TIME_MAX: Duration = Duration::from_secs(20);
 /// The same where another job comes first.
 const AFTER_TIME_MAX: Duration = Duration::from_millis(300);
@@ -73,6 +75,7 @@ async fn take(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
         }
     }
     let job = make(daemon, batch, requests).await;
+    let unreached = job.as_ref().ok().map(|job| job.unreached());
     if let Ok(job) = &job {
         Batches::begin(daemon, job);
     }
@@ -85,12 +88,43 @@ async fn take(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
             Err(Some(problem(ProblemKind::User, format!("the job was not taken: {why}"), "")))
         }
         () = job.until_over() => Ok(Submitted { job: job.line(), existed: false, at_hub: false }),
+        why = out_of_reach(condition(daemon), unreached) => {
+            let line = job.line();
+            Ok(Submitted { job: BatchLine { problem: line.problem.or(why), ..line }, existed: false, at_hub: false })
+        }
         begun = tokio::time::timeout(patience, job.until_begun()) => {
             Ok(Submitted { job: job.line(), existed: false, at_hub: begun.is_ok() })
         }
     };
     batches.stop_waiting(id);
     answer
+}
+
+/// Waits until it shows that the hub cannot be reached: then nobody need wait for its word. `tries`: how often a job did not reach it, as the
+/// caller has seen that. Why, unless the job says it.
+async fn out_of_reach(link: Option<watch::Receiver<Condition>>, tries: Option<watch::Receiver<u64>>) -> Option<String> {
+    let not_reached = async {
+        match tries {
+            // The sender is a member of the job, which the caller has.
+            Some(mut tries) => drop(tries.changed().await),
+            None => std::future::pending().await,
+        }
+    };
+    let falls_silent = async {
+        match link {
+            Some(mut link) => drop(link.wait_for(|now| now.silent.is_some()).await),
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = not_reached => None,
+        () = falls_silent => Some("nothing is heard of it".into()),
+    }
+}
+
+fn condition(daemon: &Daemon) -> Option<watch::Receiver<Condition>> {
+    daemon.link().map(|link| link.condition())
 }
 
 async fn until_told(job: &Job, time_max: Duration) -> bool {
@@ -197,8 +231,17 @@ pub async fn changed(daemon: &Daemon, digits: &str, wait: Duration) -> Result<()
     Ok(())
 }
 
-/// One job, and some of its tasks.
+/// One job, and some of its tasks, with why they wait.
 pub async fn one(daemon: &Arc<Daemon>, digits: &str, first: u32, count: u32) -> Result<BatchReport, Problem> {
+    let mut report = as_known_here(daemon, digits, first, count).await?;
+    if let Some(Found::Open(job)) = daemon.batches.find(&report.job.job).pop() {
+        waiting::add_reasons(daemon, &job, &mut report).await;
+    }
+    Ok(report)
+}
+
+/// One job, and some of its tasks. The hub is not asked.
+pub async fn as_known_here(daemon: &Arc<Daemon>, digits: &str, first: u32, count: u32) -> Result<BatchReport, Problem> {
     let found = find(daemon, digits)?;
     let daemon = daemon.clone();
     let read = blocking_io(move || {
@@ -227,6 +270,7 @@ pub enum Change {
 /// Changes a job.
 pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Result<BatchChanged, Problem> {
     let job = find_open(daemon, digits)?;
+    let unreached = job.unreached();
     let changed = {
         let job = job.clone();
         blocking_io(move || match change {
@@ -241,6 +285,7 @@ pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Resul
         told = until_told(&job, CHANGE_TIME_MAX) => told,
         // One that was never begun ends without the hub.
         () = job.until_over() => true,
+        _ = out_of_reach(condition(daemon), Some(unreached)) => false,
     };
     let line = job.line();
     let why_not = (!at_hub).then(|| why_not_told(daemon, &line));
@@ -283,4 +328,26 @@ pub fn has_more(daemon: &Daemon, digits: &str) -> bool {
 /// Whether there is a job whose number starts with these digits.
 pub fn is_known(daemon: &Daemon, digits: &str) -> bool {
     !daemon.batches.find(digits).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_the_hub_learns_that_it_cannot_be_reached() {
+        let (link, condition) = watch::channel(Condition::default());
+        let (unreached, tries) = watch::channel(0);
+        let waits = || out_of_reach(Some(condition.clone()), Some(tries.clone()));
+        assert!(tokio::time::timeout(HUB_TIME_MAX, waits()).await.is_err(), "it may answer");
+        link.send_modify(|condition| condition.ended = true);
+        assert!(tokio::time::timeout(HUB_TIME_MAX, waits()).await.is_err(), "there may be another connection");
+        let told = waits();
+        unreached.send_modify(|times| *times += 1);
+        assert_eq!(tokio::time::timeout(HUB_TIME_MAX, told).await, Ok(None), "the job says why");
+        link.send_modify(|condition| condition.silent = Some(Instant::now()));
+        let silent = out_of_reach(Some(condition.clone()), None);
+        assert_eq!(tokio::time::timeout(HUB_TIME_MAX, silent).await, Ok(Some("nothing is heard of it".into())));
+    }
 }

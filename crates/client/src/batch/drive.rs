@@ -215,8 +215,8 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Resul
         tracing::info!(job = %job.id(), why, "given up before it was begun");
         return end(job).await;
     }
-    let (joined, connection) =
-        daemon.connect(Duration::ZERO).await.map_err(|error| Broken::Later(error.to_string()))?;
+    let connected = daemon.connect(Duration::ZERO).await.inspect_err(|error| job.is_out_of_reach(&error.to_string()));
+    let (joined, connection) = connected.map_err(|error| Broken::Later(error.to_string()))?;
     // As long as somebody waits, silence is noticed.
     let _waiting = daemon.link().map(Link::waiting);
     let mut hub = Hub::open(&joined).await?;

@@ -10,6 +10,7 @@ use super::folder::{self, Spec, Tasks};
 use super::locks::JobLocks;
 use super::log::{End, Entry, How, Log, shortened};
 use super::order::Order;
+use super::waiting::LastWord;
 use crate::views::View;
 use crate::write_rules::WriteRules;
 use base::{BatchId, Digest, NodeId, Priority, TaskId, Time, Version};
@@ -39,6 +40,10 @@ pub struct Job {
     /// Whether the hub has all of it that is to be there now, or as much as it has room for.
     begun: watch::Sender<bool>,
     refused: watch::Sender<Option<String>>,
+    /// How often the hub could not be reached.
+    unreached: watch::Sender<u64>,
+    /// What the hub said last of those of its tasks that wait there.
+    pub(super) last_word: LastWord,
     /// Told when it is worth trying again at once.
     pub woken: Notify,
     /// Told when tasks begin or end.
@@ -126,6 +131,8 @@ impl Job {
             told: watch::Sender::new(0),
             begun: watch::Sender::new(false),
             refused: watch::Sender::new(None),
+            unreached: watch::Sender::new(0),
+            last_word: LastWord::default(),
             woken: Notify::new(),
             news: Notify::new(),
             more: Notify::new(),
@@ -294,10 +301,22 @@ impl Job {
         }
     }
 
-    /// So many more launches are under way.
-    pub fn running(&self, more: i32) {
+    /// A launch of a task is under way.
+    pub fn is_underway(&self, index: u32) {
+        *lock(&self.state).underway.entry(index).or_default() += 1;
+        self.news.notify_waiters();
+    }
+
+    /// A launch of a task is over, or was broken off.
+    pub fn is_underway_no_more(&self, index: u32) {
         let mut state = lock(&self.state);
-        state.running = state.running.saturating_add_signed(more);
+        if let Some(launches) = state.underway.get_mut(&index) {
+            *launches -= 1;
+            if *launches == 0 {
+                state.underway.remove(&index);
+            }
+        }
+        drop(state);
         self.news.notify_waiters();
     }
 
@@ -469,6 +488,17 @@ impl Job {
         // The sender is a member: it lives as long as this.
         let why = refused.wait_for(Option::is_some).await.map(|why| why.clone());
         why.ok().flatten().unwrap_or_default()
+    }
+
+    /// The hub could not be reached, for this reason.
+    pub fn is_out_of_reach(&self, why: &str) {
+        self.set_problem(Some(why.to_owned()));
+        self.unreached.send_modify(|times| *times += 1);
+    }
+
+    /// How often the hub could not be reached, now and when that changes.
+    pub fn unreached(&self) -> watch::Receiver<u64> {
+        self.unreached.subscribe()
     }
 
     /// How many of its tasks the hub has.

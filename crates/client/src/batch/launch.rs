@@ -61,7 +61,7 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
     let back = |is_over| Some(PlaceBack { instance: place.instance, is_over, kept: None });
     let Some(index) = job.index_of(place.index).filter(|index| !job.has_ended(*index)) else { return back(true) };
     let landed = {
-        let _underway = Underway::begin(job);
+        let _underway = Underway::begin(job, index);
         fly(&way, &Place { index, ..place.clone() }).await
     };
     match landed {
@@ -89,19 +89,19 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
     }
 }
 
-/// A launch of the job is under way until this is dropped, also with a launch that is broken off.
-struct Underway(Arc<Job>);
+/// A launch of a task is under way until this is dropped, also with a launch that is broken off.
+struct Underway(Arc<Job>, u32);
 
 impl Underway {
-    fn begin(job: &Arc<Job>) -> Self {
-        job.running(1);
-        Self(job.clone())
+    fn begin(job: &Arc<Job>, index: u32) -> Self {
+        job.is_underway(index);
+        Self(job.clone(), index)
     }
 }
 
 impl Drop for Underway {
     fn drop(&mut self) {
-        self.0.running(-1);
+        self.0.is_underway_no_more(self.1);
     }
 }
 
@@ -446,13 +446,14 @@ mod tests {
         launches.spawn({
             let job = job.clone();
             async move {
-                let _underway = Underway::begin(&job);
+                let _underway = Underway::begin(&job, 0);
                 std::future::pending::<()>().await;
             }
         });
         tokio::task::yield_now().await;
-        assert_eq!(job.line().running, 1);
+        let told = || (job.line().running, job.line().waiting, job.task_lines(0, 1)[0].status.clone());
+        assert_eq!(told(), (1, 0, "running".into()));
         launches.shutdown().await;
-        assert_eq!(job.line().running, 0);
+        assert_eq!(told(), (0, 1, "waiting".into()));
     }
 }

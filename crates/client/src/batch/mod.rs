@@ -24,6 +24,7 @@ mod locks;
 mod log;
 mod order;
 mod reason;
+pub mod waiting;
 
 use crate::daemon::Daemon;
 use crate::report::BatchLine;

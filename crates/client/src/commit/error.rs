@@ -21,8 +21,8 @@ pub enum CommitError {
     /// This path changed at the client while the task may have been reading it: what it made of that is not to be trusted.
     #[error("nothing committed: {0} was changed here while the command read it: run it again")]
     ReadWhileChanged(TreePath),
-    /// The task asked what could not be told it: what it made of that is not to be trusted.
-    #[error("nothing committed: {0}: run it again")]
+    /// The task asked what could not be told it: what it made of that is not to be trusted. The reason says what to do next.
+    #[error("nothing committed: {0}")]
     NotTold(String),
     /// There is no room where this is to be.
     #[error("nothing committed: no room on the disk for {0}: make room there, and run it again")]
@@ -215,5 +215,20 @@ impl CommitError {
             let _ = write!(text, "\n  {PROJECT_FILE} grants nothing: {why}");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::BindError;
+
+    #[test]
+    fn what_to_do_is_said_once() {
+        let path = TreePath::parse(b"/x").expect("a path");
+        let late = CommitError::NotTold(BindError::Late { path: path.clone() }.to_string()).to_string();
+        assert!(late.ends_with("used it: run it again in a new job"), "{late}");
+        let many = CommitError::NotTold(BindError::TooMany { path, paths_max: 7 }.to_string()).to_string();
+        assert!(many.ends_with("divide it into several") && !many.contains("again"), "{many}");
     }
 }

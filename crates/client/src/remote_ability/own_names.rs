@@ -60,7 +60,10 @@ fn in_text(text: &[u8]) -> Option<Reason> {
         !OF_JOBS.contains(&name) || !*builds.get_or_insert_with(|| lines(text).any(|line| words(line).any(is_builder)))
     };
     if let Some(name) = lines(text).find_map(finder_in) {
-        return Some(Reason { kind: ReasonKind::Machine, text: format!("{name} is about the processes of this machine") });
+        return Some(Reason {
+            kind: ReasonKind::Machine,
+            text: format!("{name} is about the processes of this machine"),
+        });
     }
     let named = lines(text).flat_map(named_in).find(|(_, name)| counts(name))?;
     let shown = match named {
@@ -92,7 +95,8 @@ fn finder_in(line: &[u8]) -> Option<&'static str> {
         places.map(|(at, _)| at).any(|at| {
             let (before, after) = (&line[..at], &line[at + name.len()..]);
             let is_whole = before.last().is_none_or(|byte| !is_in_name(*byte) && *byte != b'/');
-            let has_words = after.first() == Some(&b' ') && after.get(1).is_some_and(|byte| is_word_of_call(name, *byte));
+            let has_words =
+                after.first() == Some(&b' ') && after.get(1).is_some_and(|byte| is_word_of_call(name, *byte));
             let before = before.trim_ascii_end();
             let last = before.rsplit(|byte| !is_in_name(*byte)).next().unwrap_or_default();
             let is_called = before.last().is_none_or(|byte| BEFORE_CALLS.contains(byte));

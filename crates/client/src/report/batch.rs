@@ -97,7 +97,7 @@ pub struct BatchTaskLine {
     pub signal: Option<u32>,
     /// The signal's name, as `SIGKILL`, if it has one.
     pub signal_name: Option<String>,
-    /// Why it has no result, or what went wrong with it last.
+    /// Why it has no result, or what it waits for and what went wrong with it last.
     pub why: Option<String>,
     /// The worker's name.
     pub worker: Option<String>,

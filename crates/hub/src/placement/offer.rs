@@ -4,6 +4,7 @@ use super::{Assignment, Placement, Worker};
 use crate::registry::trust;
 use base::NodeId;
 use bytes::Bytes;
+use tasks::Need;
 use wire::Trust;
 use wire::message::Offer;
 
@@ -97,6 +98,11 @@ impl Placement {
         worker.is_drained = is_drained || trust == Trust::Waiting;
         let lent = worker.lent;
         self.resize(node, lent)
+    }
+
+    /// Workers that could have a task with this need and take no tasks now, and why, as the end of a sentence.
+    pub fn resting_for(&self, need: &Need) -> String {
+        resting_in_words(&self.resting(|worker| worker.lends_in_time().has_all(need)))
     }
 
     /// Workers among `which` that take no tasks now, and why: some of them.

@@ -144,6 +144,30 @@ fn a_drained_worker_goes_on_with_what_it_has_and_gets_no_more() {
 }
 
 #[test]
+fn a_launch_waits_for_no_worker_that_takes_none() {
+    let mut placement = placement();
+    let none = Lent { cpus: 0, largest: 0, ..Lent::default() };
+    placement.join(node(1), Lent::by_machine(4), false);
+    placement.join(node(2), Lent::by_machine(1), false);
+    placement.submit(Ticket(1), wanted(4)).expect("fits");
+    assert_eq!(placement.submit(Ticket(2), wanted(4)), Ok(vec![]));
+    placement.resize(node(1), none);
+    assert_eq!(placement.stranded(), [Ticket(2)], "its worker is paused");
+    let lack = placement.submit(Ticket(3), wanted(4));
+    assert_eq!(lack, Err(Lack::Cpus { asked: 4, largest: 1 }.into()));
+    assert_eq!((placement.workers_for(&wanted(4).need), placement.lent().largest), (0, 1));
+    // A job would wait for it, and not for what it never lent.
+    assert_eq!(placement.lent_in_time().largest, 4);
+    assert_eq!(placement.resting_for(&wanted(5).need), "");
+    placement.drain(node(1), true);
+    assert_eq!(placement.resting_for(&wanted(4).need), format!(": {} (drained)", node(1).short()));
+    placement.resize(node(1), Lent::by_machine(4));
+    assert_eq!(placement.drain(node(1), false), vec![]);
+    assert_eq!(placement.submit(Ticket(4), wanted(4)), Ok(vec![]), "the first has its place still");
+    assert_eq!(placement.finish(Ticket(1))[0].ticket, Ticket(4));
+}
+
+#[test]
 fn a_task_would_be_better_off_only_where_it_may_be() {
     let mut placement = placement();
     let tags = placement.tags.lent(&["here".to_owned()]);

@@ -169,9 +169,10 @@ impl State {
         }
     }
 
-    /// The bits of the tags that a job's launches ask for; or what is told because no worker that is here can have them.
+    /// The bits of the tags that a job's launches ask for; or what is told because no worker that is here can have them, also none that
+    /// takes no tasks now.
     fn driven_tags(&self, need: &Need, names: &[String]) -> Result<u64, JobTold> {
-        let lent = self.placement.lent();
+        let lent = self.placement.lent_in_time();
         let nobody = lent.largest == 0;
         let lack = if nobody { None } else { lent.lacks(need) };
         let tags = lack.map_or_else(|| self.placement.tags.needed(names), Err);

@@ -13,8 +13,16 @@ const LOOKS_MAX: usize = 4096;
 pub(crate) struct Why {
     /// It waits.
     pub waits: bool,
+    /// It waits for a worker that is not here, or takes no tasks now.
+    pub lacks_worker: bool,
     /// For people.
     pub why: String,
+}
+
+impl Why {
+    fn not(why: String) -> Self {
+        Self { waits: false, lacks_worker: false, why }
+    }
 }
 
 impl State {
@@ -28,17 +36,19 @@ impl State {
         let named = index.and_then(|index| table.task_with(job, index, LOOKS_MAX));
         let is_not_named = index.filter(|_| named.is_none());
         if let Some(why) = is_not_named.and_then(|index| not_there(&view, index)) {
-            return Some(Why { waits: false, why });
+            return Some(Why::not(why));
         }
         let Some(task) = named.or_else(|| table.ready_of(job)) else {
-            return Some(Why { waits: false, why: without_ready(&view).to_owned() });
+            return Some(Why::not(without_ready(&view).to_owned()));
         };
         let waits = table.waits(task)?;
         let mut why = self.in_words(table, &view, task, &waits);
         if is_not_named.is_some() {
             why = format!("not known of this task, as its job has very many; of another one: {why}");
         }
-        Some(Why { waits: waits != Waits::Not, why })
+        let lacks_worker =
+            matches!(waits, Waits::NoHosts | Waits::FitsNowhere(_) | Waits::Resting | Waits::OtherAccounts);
+        Some(Why { waits: waits != Waits::Not, lacks_worker, why })
     }
 
     fn in_words(&self, table: &Table, job: &JobView, task: TaskName, waits: &Waits) -> String {
@@ -62,6 +72,10 @@ impl State {
             Waits::FitsNowhere(misfits) => {
                 format!("no {hosts} that is here can have it: {asked} asked, {}", listed(misfits))
             }
+            Waits::Resting if is_driven => {
+                format!("no worker that could have it takes tasks now{}", self.placement.resting_for(need))
+            }
+            Waits::Resting => format!("no {hosts} that could have it takes tasks now"),
             Waits::AccountLimit(most) => format!("this account has {most} tasks out, which is all that it may have"),
             Waits::OtherAccounts => format!(
                 "results must come from different accounts, and those of all {hosts}s that asked have had a copy of it: it waits for \
@@ -164,7 +178,7 @@ mod tests {
     fn a_task_that_is_not_there_is_not_taken_for_another() {
         let (mut state, job) = with_tasks(3);
         let why = |state: &State, index| state.why_waits(ACCOUNT, CHOSEN, Some(index)).expect("its job");
-        assert!(why(&state, 1).waits);
+        assert!(why(&state, 1).waits && why(&state, 1).lacks_worker);
         let yet = why(&state, 3);
         assert!(!yet.waits && yet.why.contains("not been given") && yet.why.contains("3 tasks"), "{yet:?}");
         let first = state.placement.desk.table().tasks_of(job, 1)[0];

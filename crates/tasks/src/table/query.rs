@@ -8,6 +8,9 @@ use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
 use crate::shapes::NIL;
 use crate::snapshot::saved;
 
+/// Kinds of hosts of which it is said why they cannot have a task.
+const MISFITS_MAX: usize = 8;
+
 /// What has happened since the table was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -199,6 +202,8 @@ pub enum Waits {
     NoHosts,
     /// No host that is there can ever have it: for some kinds of hosts, why.
     FitsNowhere(Vec<Misfit>),
+    /// All hosts that can have it lend nothing for now.
+    Resting,
     /// Its account has as many instances out as it may.
     AccountLimit(u32),
     /// The accounts of all hosts that asked have a copy of it, or had one: another is waited for.
@@ -471,10 +476,20 @@ impl Table {
         }
         let need = self.kinds.need(need);
         let kinds = 0..self.kinds.counts().0 as u16;
-        let there = kinds.filter(|kind| self.supply[u32::from(*kind)] > 0);
-        let misfits: Vec<Option<Misfit>> = there.map(|kind| misfit(self.kinds.shape(kind), need)).collect();
-        if misfits.iter().all(Option::is_some) {
-            return Waits::FitsNowhere(misfits.into_iter().flatten().take(8).collect());
+        let there = kinds.filter(|kind| self.supply[u32::from(*kind)] > 0).map(|kind| self.kinds.shape(kind));
+        let (mut misfits, mut any_fits, mut any_lends) = (Vec::new(), false, false);
+        for shape in there {
+            match misfit(shape, need) {
+                Some(misfit) => misfits.push(misfit),
+                None => (any_fits, any_lends) = (true, any_lends || shape.cpus > 0),
+            }
+        }
+        if !any_fits {
+            misfits.truncate(MISFITS_MAX);
+            return Waits::FitsNowhere(misfits);
+        }
+        if !any_lends {
+            return Waits::Resting;
         }
         let account = &self.accounts[account];
         if account.running >= account.running_max {

@@ -118,6 +118,7 @@ impl Table {
         if self.tasks.room() < new as usize || self.instances.room() < aside as usize {
             return Err(Refusal::Full(Kind::Tasks, RETRY_MS));
         }
+        // Hosts that lend nothing for now are there as well: it waits for them.
         let can = self.kinds.served_by(job.need);
         let is_there = self.present.common(0, can, 0).next().is_some();
         if self.totals.hosts > 0 && !is_there { Err(Refusal::FitsNowhere) } else { Ok(()) }

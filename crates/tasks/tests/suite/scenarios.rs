@@ -457,8 +457,9 @@ fn what_comes_while_all_hosts_rest_waits() {
     let host = world.attached(account);
     world.handle(Event::Resize(host, Shape { cpus: 0, largest: 4, ..DESK }));
     let job = world.job(account);
-    let (_, effects) = world.submit(job, 1, 0);
+    let (tasks, effects) = world.submit(job, 1, 0);
     assert_eq!((refused(&effects), sent(&effects).len()), (None, 0));
+    assert_eq!(world.table.waits(tasks[0]), Some(Waits::Resting));
     world.table.check_invariants();
     assert_eq!(sent(&world.handle(Event::Resize(host, Shape { cpus: 4, largest: 4, ..DESK }))).len(), 1);
     // Who will lend nothing more is not waited for.

@@ -125,6 +125,12 @@ impl Job {
         lock(&self.taking).contains(&index)
     }
 
+    /// Whether a task waits with a result of it: for others', or to be put into place.
+    pub fn has_result(&self, index: u32) -> bool {
+        let is_stuck = lock(&self.state).stuck.contains_key(&index);
+        is_stuck || self.has_landed(index)
+    }
+
     /// Whether the hub has what came of an instance of a task.
     pub fn has_landed(&self, index: u32) -> bool {
         lock(&self.state).launched.get(&index).into_iter().flatten().any(|(_, launched)| launched.is_over)

@@ -19,7 +19,7 @@ impl Job {
         let wanted = self.wanted.borrow();
         let tasks = self.spec.tasks;
         let ended = state.ends.len() as u32;
-        let running = state.running.min(tasks - ended.min(tasks));
+        let running = state.running();
         let word = match (&wanted.cancelled, state.collected) {
             (Some(_), true) => "cancelled",
             (Some(_), false) => "cancelling",
@@ -38,8 +38,7 @@ impl Job {
             problem: wanted
                 .cancelled
                 .clone()
-                .or_else(|| state.problem.clone())
-                .or_else(|| self.lacks_workers(&state))
+                .or_else(|| self.hindrance_in(&state))
                 .or_else(|| hindered(&state))
                 .or_else(|| cut(&state)),
             priority: wanted.priority.name().into(),
@@ -47,11 +46,20 @@ impl Job {
             done: ended - state.failed.min(ended),
             failed: state.failed,
             running,
-            waiting: tasks - ended.min(tasks) - running,
+            waiting: tasks.saturating_sub(ended + running),
             submitted_ms: self.spec.submitted_ms,
             ended_ms: state.collected.then(|| state.ends.values().map(|end| end.at_ms).max().unwrap_or_default()),
             folder: printable(self.folder.as_os_str().as_encoded_bytes()),
         }
+    }
+
+    /// What hinders all of its tasks, if that is known here.
+    pub fn hindrance(&self) -> Option<String> {
+        self.hindrance_in(&lock(&self.state))
+    }
+
+    fn hindrance_in(&self, state: &State) -> Option<String> {
+        state.problem.clone().or_else(|| self.lacks_workers(state))
     }
 
     /// That fewer workers are here than results must agree.
@@ -79,12 +87,10 @@ impl Job {
         let end = state.ends.get(&index);
         let has_not_ended = |index: &&u32| end.is_none() && !state.ends.contains_key(index);
         let waits_for = task.after.iter().filter(has_not_ended).take(AFTER_SHOWN_MAX).copied().collect();
-        let mut instances = state.launched.get(&index).into_iter().flatten();
-        let is_launched = instances.any(|(_, one)| one.view.is_some() && !one.is_over);
         let status = match end {
             Some(end) if end.is_cut => format!("{}, output cut", end.how.name()),
             Some(end) => end.how.name(),
-            None if is_launched => "running".into(),
+            None if state.underway.contains_key(&index) => "running".into(),
             None => "waiting".into(),
         };
         let why = match end {

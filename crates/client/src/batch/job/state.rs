@@ -16,8 +16,8 @@ pub(super) struct State {
     pub assimilated: BTreeSet<u32>,
     /// By task, with the numbers of the instances.
     pub launched: BTreeMap<u32, Vec<(u32, Launched)>>,
-    /// Launches under way.
-    pub running: u32,
+    /// Tasks with launches under way, and how many: these are said to run.
+    pub underway: BTreeMap<u32, u32>,
     /// Tasks that the hub has.
     pub at_hub: u32,
     pub failed: u32,
@@ -66,6 +66,11 @@ impl State {
         let of_task = self.launched.entry(index).or_default();
         of_task.retain(|(other, _)| *other != number);
         of_task.push((number, launched));
+    }
+
+    /// How many tasks run that have not ended.
+    pub fn running(&self) -> u32 {
+        self.underway.keys().filter(|index| !self.ends.contains_key(index)).count() as u32
     }
 
     pub fn taint(&mut self, index: u32, number: u32, why: String) {

@@ -121,3 +121,12 @@ fn what_an_instance_was_not_told_outlives_the_daemon() {
     assert!(after.launched(2, 2).is_none());
     assert_ne!(after.commit_task(1), after.commit_task(2));
 }
+
+#[test]
+fn a_job_that_does_not_reach_the_hub_says_why() {
+    let above = tempfile::tempdir().unwrap();
+    let job = job(&above.path().join("job"), None);
+    let tries = job.unreached();
+    job.is_out_of_reach("nobody listens there");
+    assert_eq!((tries.has_changed().unwrap(), job.line().problem.as_deref()), (true, Some("nobody listens there")));
+}

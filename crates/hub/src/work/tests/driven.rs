@@ -148,6 +148,29 @@ async fn who_lends_nothing_yet_is_no_host_for_which_jobs_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_waits_for_a_worker_that_is_paused_or_drained() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let worker = hub.join(7, hello(Role::Worker, 2)).await;
+    hub.lends(2).await;
+    assert!(worker.lends(Lends::default()).await, "it is paused");
+    hub.lends(0).await;
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
+    let (_to_hub, mut places) = client.drive(job).await;
+    assert_eq!(client.submit_launches(job, 0, 1).await.refusal, "", "it waits for the worker to take tasks again");
+    let too_large = JobOpen { key: Bytes::from_static(&[6; 16]), is_driven: true, cpus: 3, ..JobOpen::default() };
+    let told = client.ask(JobAskKind::Open(too_large)).await;
+    assert_eq!(told.refusal, "3 CPUs asked, but the largest worker lends 2", "for that nobody need wait");
+    assert!(worker.lends(Lends { cpus: 2, largest: 2, ..Lends::default() }).await, "it is resumed");
+    assert_eq!(next_place(&mut places).await.index, 0);
+    lock(&hub.shared.state).drain(node(7), true);
+    assert_eq!(client.submit_launches(job, 1, 1).await.refusal, "", "it waits until the drain is undone");
+    lock(&hub.shared.state).drain(node(7), false);
+    assert_eq!(next_place(&mut places).await.index, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_ends_when_its_task_was_taken_is_not_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());

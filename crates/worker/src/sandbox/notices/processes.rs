@@ -61,6 +61,7 @@ pub(super) fn takes_rights(process: u32, program: &Path) -> bool {
 
 /// Why a task is called off that signals a process of its client's machine.
 pub(super) fn signals(process: i32) -> String {
-    let (what, number) = if process < 0 { ("process group", process.unsigned_abs()) } else { ("process", process as u32) };
+    let (what, number) =
+        if process < 0 { ("process group", process.unsigned_abs()) } else { ("process", process as u32) };
     format!("it signals, or asks for, {what} {number} of this machine")
 }
