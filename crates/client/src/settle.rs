@@ -2,7 +2,7 @@
 //! the next launch neither hashes nor sends what the task made.
 
 use crate::commit::{
-    CommitError, Committer, Conflict, ConflictKind, Contents, Evidence, Keep, Measure, Report, Request, Stamp,
+    Before, CommitError, Committer, Conflict, ConflictKind, Contents, Evidence, Keep, Measure, Report, Request, Stamp,
     nanos_ahead,
 };
 use crate::daemon::Daemon;
@@ -17,7 +17,6 @@ use crate::views::Views;
 use crate::write_rules::{Directories, WriteRules};
 use base::delta::FileChange;
 use base::{Action, Attr, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -192,7 +191,7 @@ pub(crate) async fn settle_ended(
 fn gives_rights(delta: &Delta) -> Option<&TreePath> {
     const SET_USER_ID: u32 = 0o4000;
     const SET_GROUP_ID: u32 = 0o2000;
-    let before = Before::of(delta);
+    let before = Before::of(&delta.changes);
     let mode = |path: &TreePath| stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode));
     let present = |path: &TreePath| before.origin(path).map_or(0, |origin| mode(&origin));
     let hands_down = |path: &TreePath| {
@@ -222,7 +221,7 @@ fn writes_with_rights(delta: &Delta) -> Option<&TreePath> {
     if !rustix::process::geteuid().is_root() {
         return None;
     }
-    let before = Before::of(delta);
+    let before = Before::of(&delta.changes);
     let loses = |change: &&Change| {
         let (now, is_written, was_at) = match &change.action {
             Action::LastWrite { attr, change: written, .. } => {
@@ -237,39 +236,6 @@ fn writes_with_rights(delta: &Delta) -> Option<&TreePath> {
         is_written && was_at.map_or(0, mode) & SET_IDS & !now != 0
     };
     delta.changes.iter().find(loses).map(|change| &change.path)
-}
-
-/// Where the paths after a delta are before it.
-struct Before<'a> {
-    renamed: HashMap<&'a TreePath, &'a TreePath>,
-    /// What is removed or renamed away: what is there afterwards is new.
-    gone: HashSet<&'a TreePath>,
-}
-
-impl<'a> Before<'a> {
-    fn of(delta: &'a Delta) -> Self {
-        let (mut renamed, mut gone) = (HashMap::new(), HashSet::new());
-        for change in &delta.changes {
-            match &change.action {
-                Action::Rename { from } => {
-                    renamed.insert(&change.path, from);
-                    gone.insert(from);
-                }
-                Action::Remove => drop(gone.insert(&change.path)),
-                _ => {}
-            }
-        }
-        Self { renamed, gone }
-    }
-
-    /// `None`: it is new.
-    fn origin(&self, path: &TreePath) -> Option<TreePath> {
-        if let Some(from) = self.renamed.get(path) {
-            return Some((*from).clone());
-        }
-        let Some(parent) = path.parent() else { return Some(path.clone()) };
-        self.origin(&parent).map(|parent| parent.join(path.name())).filter(|here| !self.gone.contains(here))
-    }
 }
 
 /// Commits what would be kept if that failed, unless the task read something that cannot be relied on.

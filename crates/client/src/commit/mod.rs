@@ -15,6 +15,7 @@
 
 mod apply;
 mod aside;
+mod before;
 mod check;
 mod closed;
 mod contents;
@@ -42,6 +43,7 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use before::Before;
 pub(crate) use emptied::remove_all;
 pub use error::{CommitError, Conflict, ConflictKind, Refusal};
 pub use evidence::Evidence;

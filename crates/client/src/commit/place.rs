@@ -2,6 +2,7 @@
 //! pipes (while planning).
 
 use super::apply::io_error;
+use super::before::Before;
 use super::check::{Planner, meta};
 use super::error::CommitError;
 use super::stage::{Slot, Stages};
@@ -13,13 +14,10 @@ use base::{Action, Attr, Base, Change, Content, Time, TreePath};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use store::room::Room;
-
-/// What is renamed: where from, by where to.
-type Renamed<'a> = HashMap<&'a TreePath, &'a TreePath>;
 
 /// Which change's new content is in which slot.
 #[derive(Default)]
@@ -94,13 +92,7 @@ pub(crate) fn stage_files(
 ) -> Result<Slots, CommitError> {
     let mut slots = Vec::with_capacity(changes.len());
     let mut last: Option<(TreePath, bool, u32)> = None;
-    let removed = changes.iter().filter(|change| change.action == Action::Remove).map(|change| &change.path);
-    let removed: HashSet<&TreePath> = removed.collect();
-    let renamed = changes.iter().map_while(|change| match &change.action {
-        Action::Rename { from } => Some((&change.path, from)),
-        _ => None,
-    });
-    let renamed: Renamed<'_> = renamed.collect();
+    let before = Before::of(changes.iter().map(|change| &**change));
     for change in changes {
         let (Action::File { attr, xattrs, content, change: how }
         | Action::LastWrite { attr, xattrs, content, change: how }) = &change.action
@@ -116,12 +108,13 @@ pub(crate) fn stage_files(
         let io = |source| io_error("stage", path, source);
         crash::point().map_err(io)?;
         let parent = path.parent().unwrap_or_else(TreePath::root);
-        let here = before(path, &renamed);
-        let is_new =
-            change.base == Base::Absent || removed.contains(&here) || is_another(tree, &here, attr).map_err(io)?;
+        let is_new = match before.origin(path) {
+            Some(here) => change.base == Base::Absent || is_another(tree, &here, attr).map_err(io)?,
+            None => true,
+        };
         let folder = match &last {
             Some((at, new, folder)) if (at, *new) == (&parent, is_new) => *folder,
-            _ => folder_near(tree, stages, &parent, &renamed, is_new).map_err(io)?,
+            _ => folder_near(tree, stages, &parent, &before, is_new).map_err(io)?,
         };
         last = Some((parent, is_new, folder));
         let slot = stages.slot(folder);
@@ -139,18 +132,6 @@ pub(crate) fn stage_files(
         slots.push(Some(slot));
     }
     Ok(Slots(slots))
-}
-
-/// Where what is at `path` after these renames is before them: it, or a folder above, may be renamed.
-fn before(path: &TreePath, renamed: &Renamed<'_>) -> TreePath {
-    let mut above = Some(path.clone()).filter(|_| !renamed.is_empty());
-    while let Some(at) = above {
-        if let Some(from) = renamed.get(&at) {
-            return path.components().skip(at.components().count()).fold((*from).clone(), |at, name| at.join(name));
-        }
-        above = at.parent();
-    }
-    path.clone()
 }
 
 /// Whether what is at `path` before the commit belongs to somebody else than the file that is to be there, which thus is another one.
@@ -193,13 +174,14 @@ fn folder_near(
     tree: &Tree,
     stages: &mut Stages<'_>,
     directory: &TreePath,
-    renamed: &Renamed<'_>,
+    before: &Before<'_>,
     is_new: bool,
 ) -> io::Result<u32> {
     let mut at = Some(directory.clone());
     while let Some(path) = at {
-        let here = before(&path, renamed);
-        if tree.node(&here)?.is_some_and(|node| node.is_directory()) {
+        if let Some(here) = before.origin(&path)
+            && tree.node(&here)?.is_some_and(|node| node.is_directory())
+        {
             return stages.folder_for(tree, &here, is_new);
         }
         at = path.parent();
