@@ -31,6 +31,8 @@ const PATTERNS: [&[u8]; 8] =
     [b"/proc/[", b"/proc/*", b"/proc/?", b"/proc/{", b"/proc/$", b"/proc/%", b"/proc/'", b"/proc/\""];
 /// The script's own numbers, and those of what it has begun.
 const OWN_NUMBERS: [&[u8]; 3] = [b"/proc/$$", b"/proc/$!", b"/proc/$BASHPID"];
+/// What a line has in which a number is put into a name that is the program's own.
+const ASKS_OWN_NUMBER: [&str; 3] = ["getpid", "process.pid", "Process.pid"];
 /// Programs that look for processes, where a script calls them.
 const FINDERS: [&str; 7] = ["pgrep", "pkill", "pidof", "killall", "fuser", "lsof", "ps"];
 /// What a script calls a program after, besides the begin of a line.
@@ -115,14 +117,16 @@ fn is_word_of_call(name: &str, first: u8) -> bool {
 
 /// The names of the list in a line: the folder, and what follows; the latter is empty for a pattern.
 fn named_in(line: &[u8]) -> impl Iterator<Item = (&'static [u8], &'static str)> {
+    let has = |text: &&str| line.windows(text.len()).any(|part| part == text.as_bytes());
+    let asks_own = ASKS_OWN_NUMBER.iter().any(has);
     let slashes = line.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let starts = slashes.filter(|at| *at == 0 || !(is_in_name(line[*at - 1]) || line[*at - 1] == b'/'));
-    starts.filter_map(|at| {
+    starts.filter_map(move |at| {
         let rest = &line[at..];
         if OWN_NUMBERS.iter().any(|own| rest.starts_with(own)) {
             return None;
         }
-        if PATTERNS.iter().any(|pattern| rest.starts_with(pattern)) {
+        if !asks_own && PATTERNS.iter().any(|pattern| rest.starts_with(pattern)) {
             return Some((&b"/proc/"[..], ""));
         }
         if rest.starts_with(RANDOM) {
@@ -187,6 +191,8 @@ mod tests {
             "# as /proc/meminfo has it\ntrue",
             "#include </proc/stat>",
             "cat /proc/$!/status /proc/$BASHPID/stat",
+            "open('/proc/%d/status' % os.getpid()).read()",
+            "open(f'/proc/{os.getpid()}/status').read()",
             "gs -o out.ps in.pdf; convert a.ps a.png",
             "echo ps is a program",
             "./pgrep.sh x; my-pidof y",
