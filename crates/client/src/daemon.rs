@@ -29,7 +29,7 @@ use crate::settings::{Choices, Look, Settings, Source};
 use crate::shadow::Shadow;
 use crate::small_file;
 use crate::snapshot::Snapshot;
-use crate::standing::{Callers, Standing};
+use crate::standing::{self, Callers, Standing};
 use crate::unable::Unable;
 use crate::views::Views;
 use crate::world;
@@ -119,7 +119,7 @@ pub struct Daemon {
     /// Held for the daemon's life.
     _locks: Vec<std::fs::File>,
     /// What it cannot change of itself.
-    standing: Standing,
+    pub(crate) standing: Standing,
     callers: Callers,
     trees: Arc<Trees>,
     /// This machine as a pool of its own, for races.
@@ -417,7 +417,7 @@ impl Daemon {
     }
 
     /// Ends once nobody is served, for another daemon to start. Whether that is now: who finds it so starts that one.
-    fn make_way(&self) -> bool {
+    pub(crate) fn make_way(&self) -> bool {
         let is_free = self.callers.make_way() && self.batches.open() == 0;
         if is_free {
             self.stop();
@@ -453,23 +453,8 @@ impl Daemon {
         if process.is_some_and(|process| self.standing.is_nicer_than(process)) && self.make_way() {
             return;
         }
-        let limit = self.standing.binds_beyond(&command.limits, process);
-        let group = self.standing.lacks_group_of(&command);
-        let what = group.map(|group| format!("without the group {group}"));
-        if let Some(what) = what.or_else(|| limit.map(|what| format!("under a lower limit of {what}"))) {
-            if self.make_way() {
-                return;
-            }
-            let why = format!("the client daemon was started {what}, and has others to serve");
-            let answer = match options.no_local {
-                false => Some(Reply::RunHere { why }),
-                // It would be told of other rights than its caller's.
-                true => group.map(|_| Reply::Failed { message: why, code: run::CODE_FAILED }),
-            };
-            if let Some(answer) = answer {
-                let _ = replies.send(&answer).await;
-                return;
-            }
+        if !standing::may_serve(&self, (&command, process), options.no_local, &mut replies).await {
+            return;
         }
         let _served = Served::new(&self);
         match world::obstacle(world, process, command.uid).await {

@@ -3,6 +3,10 @@
 
 mod group;
 
+use crate::caller::Replies;
+use crate::daemon::Daemon;
+use crate::run::CODE_FAILED;
+use base::door::Reply;
 use base::{Command, Limit};
 use group::Bounded;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -64,6 +68,32 @@ impl Standing {
     pub(crate) fn is_nicer_than(&self, process: i32) -> bool {
         self.nice > nice_of(process).max(0)
     }
+}
+
+/// Whether this daemon may serve a command of that process: what binds it would not bind its caller, or it lacks what its caller has. Then it
+/// makes way for another, or says what the caller is to do while it has others to serve.
+pub(crate) async fn may_serve(
+    daemon: &Daemon,
+    (command, process): (&Command, Option<i32>),
+    no_local: bool,
+    replies: &mut Replies,
+) -> bool {
+    let limit = daemon.standing.binds_beyond(&command.limits, process);
+    let group = daemon.standing.lacks_group_of(command);
+    let what = group.map(|group| format!("without the group {group}"));
+    let Some(what) = what.or_else(|| limit.map(|what| format!("under a lower limit of {what}"))) else { return true };
+    if daemon.make_way() {
+        return false;
+    }
+    let why = format!("the client daemon was started {what}, and has others to serve");
+    let answer = match no_local {
+        false => Reply::RunHere { why },
+        // It would be told of other rights than its caller's.
+        true if group.is_some() => Reply::Failed { message: why, code: CODE_FAILED },
+        true => return true,
+    };
+    let _ = replies.send(&answer).await;
+    false
 }
 
 fn limit(resource: u32) -> Option<Limit> {

@@ -312,8 +312,8 @@ pub fn copy_to(from: RawFd, to: RawFd) -> Result<()> {
     check(unsafe { libc::dup2(from, to) }.into()).map(drop)
 }
 
-/// By this a filter knows a [`poll`], [`attribute`], [`open_inside`], [`send_message`], [`kill`] or [`execute`] of a task's init, and in which argument it is. Without
-/// a signal mask the kernel does not look at the mask's length; of the next two it looks at four arguments, of a message at three.
+/// By this a filter knows a [`poll`], [`attribute`], [`open_inside`], [`send_message`], [`kill`] or [`execute`] of a task's init, and in
+/// which argument it is. Without a signal mask the kernel does not look at the mask's length; of the others it looks at four arguments at most.
 pub const INIT_SIGN: u32 = 0x696e_6974;
 pub const INIT_SIGN_AT: u32 = 4;
 
@@ -408,10 +408,10 @@ pub fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd],
 /// Replaces this process; returns only to say why it could not. The lists end in a null pointer.
 pub fn execute(path: &CStr, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Errno {
     debug_assert!(argv.last().is_some_and(|last| last.is_null()) && env.last().is_some_and(|last| last.is_null()));
-    // SAFETY: the lists end in a null pointer, and their strings are the caller's and live.
     // The kernel looks at three arguments; by the fifth a filter lets it go on.
     let (nothing, sign) = (0_usize, INIT_SIGN as usize);
     let (path, argv, env) = (path.as_ptr(), argv.as_ptr(), env.as_ptr());
+    // SAFETY: the lists end in a null pointer, and their strings are the caller's and live.
     match check(unsafe { libc::syscall(libc::SYS_execve, path, argv, env, nothing, sign) }) {
         Err(error) => error,
         Ok(_) => Errno::INVAL,
