@@ -196,7 +196,8 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
     if let Some(watch) = setup.order.watch.as_ref().or(unwatched.as_ref()) {
         let (programs, locks, lock_files) = (!watch.formats.is_empty(), watch.locks, watch.lock_files);
         let has_files = watch.outputs.iter().any(Option::is_some);
-        let variant = Variant { programs, locks, lock_files, attributes, outputs: has_files };
+        let rights = uid != 0;
+        let variant = Variant { programs, locks, lock_files, attributes, outputs: has_files, rights };
         let ordinary = &*setup.filters.watched(variant);
         let (installed, stand_ins) = match watch.descriptors.as_slice() {
             [] => (notices::install(ordinary), None),

@@ -420,7 +420,7 @@ impl Listener {
         };
         let Some(path) = read_text(notice.process, path) else { return Decision::Go };
         let at = located(notice.process, folder, &path);
-        if processes::takes_rights(notice.process, &at) {
+        if !self.is_root && processes::takes_rights(notice.process, &at) {
             let name = base::words::last_name(&path);
             return Decision::CallOff(base::watch::takes_rights(&base::path::printable(name)));
         }

@@ -187,25 +187,27 @@ pub struct Variant {
     pub attributes: bool,
     /// What standard output and error are.
     pub outputs: bool,
+    /// Programs that take on others' rights when they are executed: root has them.
+    pub rights: bool,
 }
 
 /// The filters of all tasks.
 #[derive(Debug)]
 pub struct Filters {
     plain: BpfProgram,
-    watched: [BpfProgram; 16],
+    watched: [BpfProgram; 32],
 }
 
 impl Variant {
-    fn of([programs, locks, lock_files, outputs]: [bool; 4]) -> Self {
-        Self { programs, locks, lock_files, attributes: false, outputs }
+    fn of([programs, locks, lock_files, outputs, rights]: [bool; 5]) -> Self {
+        Self { programs, locks, lock_files, attributes: false, outputs, rights }
     }
 }
 
 impl Filters {
     /// Compiles them.
     pub fn compile() -> Self {
-        let variant = |bits: usize| Variant::of([1, 2, 4, 8].map(|bit| bits & bit != 0));
+        let variant = |bits: usize| Variant::of([1, 2, 4, 8, 16].map(|bit| bits & bit != 0));
         Self { plain: compile(None, &[]), watched: std::array::from_fn(|bits| compile(Some(variant(bits)), &[])) }
     }
 
@@ -221,11 +223,11 @@ impl Filters {
 
     /// The one that has the init decide. Made for the task where it is a rare one.
     pub fn watched(&self, variant: Variant) -> Cow<'_, BpfProgram> {
-        let Variant { programs, locks, lock_files, attributes, outputs } = variant;
+        let Variant { programs, locks, lock_files, attributes, outputs, rights } = variant;
         if attributes {
             return Cow::Owned(compile(Some(variant), &[]));
         }
-        let bits = [programs, locks, lock_files, outputs].into_iter().rev();
+        let bits = [programs, locks, lock_files, outputs, rights].into_iter().rev();
         Cow::Borrowed(&self.watched[bits.fold(0, |number, bit| 2 * number + usize::from(bit))])
     }
 }
@@ -312,8 +314,8 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if [SYS_execve, SYS_execveat].contains(&number) && is_watched(|variant| variant.programs) => {
             Verdict::Return(NOTIFY)
         }
-        // Of programs that take on others' rights. The task's own does not, as its client has seen.
-        _ if number == SYS_execve && watched.is_some() => Verdict::UnlessInit,
+        // The task's own program takes on none, as its client has seen.
+        _ if number == SYS_execve && is_watched(|variant| variant.rights) => Verdict::UnlessInit,
         _ if IO_URING.contains(&number) && watched.is_none() => Verdict::Return(REFUSE),
         _ if number == SYS_io_uring_setup => Verdict::Return(NOTIFY),
         _ if [SYS_mq_open, SYS_shmget, SYS_semget, SYS_msgget].contains(&number) && watched.is_some() => {

@@ -8,8 +8,10 @@ fn run(program: &BpfProgram, architecture: u32, number: u32, arguments: &[u32]) 
     evaluate(program, &seccomp_data { nr: number as i32, arch: architecture, instruction_pointer: 0, args })
 }
 
-const ALL: Variant = Variant { programs: true, locks: true, lock_files: true, attributes: true, outputs: true };
-const NONE: Variant = Variant { programs: false, locks: false, lock_files: false, attributes: false, outputs: false };
+const ALL: Variant =
+    Variant { programs: true, locks: true, lock_files: true, attributes: true, outputs: true, rights: true };
+const NONE: Variant =
+    Variant { programs: false, locks: false, lock_files: false, attributes: false, outputs: false, rights: false };
 
 #[test]
 fn filter_agrees_with_the_lists() {
@@ -103,6 +105,7 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
         (SYS_sendmsg, &[1, 2, 0], ALLOW, NOTIFY),
         (SYS_sendmmsg, &[1, 2, 1, 0], ALLOW, NOTIFY),
+        (SYS_kill, &[1, 0], ALLOW, NOTIFY),
         (SYS_execve, &[], ALLOW, ALLOW),
         (SYS_mkdirat, &[], ALLOW, ALLOW),
         (SYS_openat, &[0, 0, (O_CREAT | O_EXCL) as u32], ALLOW, ALLOW),
@@ -122,6 +125,7 @@ fn a_watched_task_stops_where_its_init_decides() {
     for (number, arguments) in [
         (SYS_sendto, &[1, 2, 3, 4, 0][..]),
         (SYS_sendmsg, &[1, 2, 0, 0, sys::INIT_SIGN]),
+        (SYS_kill, &[1, 0, 0, 0, sys::INIT_SIGN]),
         (SYS_capget, &[1, 0]),
         (SYS_lseek, &[1, 0, SEEK_CUR as u32]),
         (SYS_lseek, &[3, 5, SEEK_SET as u32]),
