@@ -149,7 +149,7 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
     };
     let mut waits = job.waiting > 0 && !job.is_over();
     let mut known = match (&job.problem, job.state.as_str()) {
-        (None, "held") if waits => Waits::For("its job is held: gleaner release lets it go on".into()),
+        (None, "held") if waits => Waits::For(waiting::HELD.into()),
         (Some(problem), _) => Waits::For(problem.clone()),
         (None, _) => Waits::AtHub(None),
     };

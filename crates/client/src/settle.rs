@@ -192,8 +192,7 @@ fn gives_rights(delta: &Delta) -> Option<&TreePath> {
     const SET_USER_ID: u32 = 0o4000;
     const SET_GROUP_ID: u32 = 0o2000;
     let before = Before::of(&delta.changes);
-    let mode = |path: &TreePath| stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode));
-    let present = |path: &TreePath| before.origin(path).map_or(0, |origin| mode(&origin));
+    let present = |path: &TreePath| before.origin(path).map_or(0, |origin| mode_at(&origin));
     let hands_down = |path: &TreePath| {
         let above = std::iter::successors(path.parent(), TreePath::parent);
         let mut there = above.filter_map(|folder| stat_at(before.origin(&folder)?.as_bytes()).ok());
@@ -202,7 +201,7 @@ fn gives_rights(delta: &Delta) -> Option<&TreePath> {
     let gives = |change: &&Change| {
         let (path, set) = (&change.path, |attr: &Attr| attr.mode & (SET_USER_ID | SET_GROUP_ID));
         match &change.action {
-            Action::LastWrite { attr, .. } => set(attr) != 0 && set(attr) & !mode(path) != 0,
+            Action::LastWrite { attr, .. } => set(attr) != 0 && set(attr) & !mode_at(path) != 0,
             Action::File { attr, .. } | Action::Fifo { attr } => set(attr) != 0 && set(attr) & !present(path) != 0,
             Action::Directory { attr, .. } => {
                 let new = if set(attr) == 0 { 0 } else { set(attr) & !present(path) };
@@ -223,19 +222,19 @@ fn writes_with_rights(delta: &Delta) -> Option<&TreePath> {
     }
     let before = Before::of(&delta.changes);
     let loses = |change: &&Change| {
-        let (now, is_written, was_at) = match &change.action {
-            Action::LastWrite { attr, change: written, .. } => {
-                (attr.mode, *written != FileChange::Attributes, Some(change.path.clone()))
-            }
-            Action::File { attr, change: written, .. } => {
-                (attr.mode, *written != FileChange::Attributes, before.origin(&change.path))
-            }
+        let (attr, how, was_at) = match &change.action {
+            Action::LastWrite { attr, change: how, .. } => (attr, how, Some(change.path.clone())),
+            Action::File { attr, change: how, .. } => (attr, how, before.origin(&change.path)),
             _ => return false,
         };
-        let mode = |path: TreePath| stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode));
-        is_written && was_at.map_or(0, mode) & SET_IDS & !now != 0
+        *how != FileChange::Attributes && was_at.is_some_and(|at| mode_at(&at) & SET_IDS & !attr.mode != 0)
     };
     delta.changes.iter().find(loses).map(|change| &change.path)
+}
+
+/// The mode of what is at `path` here; 0 if nothing is.
+fn mode_at(path: &TreePath) -> u32 {
+    stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode))
 }
 
 /// Commits what would be kept if that failed, unless the task read something that cannot be relied on.

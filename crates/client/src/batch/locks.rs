@@ -155,13 +155,8 @@ impl TaskLocks {
             let had = lock(&run.shared.held).has(&request);
             let is_first = !was_there && !lock(&run.shared.holders).have_begun_again;
             let taken = if was_there { Ok(()) } else { run.take_now(&way, &plan, &request) };
-            let sees = || {
-                if had {
-                    Ok(())
-                } else {
-                    sees_what_is_there(&way.daemon, &plan, seen, &request, is_first.then_some(Counted::All))
-                }
-            };
+            let counted = is_first.then_some(Counted::All);
+            let sees = || if had { Ok(()) } else { sees_what_is_there(&way.daemon, &plan, seen, &request, counted) };
             let taken = taken.and_then(|()| sees());
             if taken.is_err() {
                 lock(&run.shared.holders).have_begun_again = true;

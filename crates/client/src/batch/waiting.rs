@@ -16,6 +16,9 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Tasks that are named as those that another one comes after.
 const TASKS_NAMED_MAX: usize = 10;
 
+/// Why the tasks of a job wait that is held.
+pub const HELD: &str = "its job is held: gleaner release lets it go on";
+
 /// Why a task waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Waits {
@@ -120,7 +123,7 @@ impl Job {
         let here = self
             .hindrance()
             .or_else(|| comes_after(&task.waits_for))
-            .or_else(|| (line.state == "held").then(|| "its job is held: gleaner release lets it go on".to_owned()))
+            .or_else(|| (line.state == "held").then(|| HELD.to_owned()))
             .or_else(|| {
                 let why = "it waits here until the hub has done with tasks of its job that come before it";
                 self.number_of(task.index).is_none().then(|| why.to_owned())
