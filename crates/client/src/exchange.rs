@@ -123,8 +123,7 @@ impl<'a> Exchange<'a> {
         let arrivals = Arrivals::new(Spool::new(daemon.spool_folder()), daemon.server.clone(), connection.clone());
         let link = LinkWait::new(daemon.link(), daemon.settings.choices().link_wait);
         let contents = daemon.server.contents();
-        let repeated = Bytes::copy_from_slice(&session.input.kept);
-        let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
+        let unsent = Some(session.input.begin()).filter(|repeated| !repeated.is_empty()).into_iter().collect();
         Self {
             session,
             to_task,
@@ -432,6 +431,7 @@ impl<'a> Exchange<'a> {
             OutputKind::Stdout(bytes) => return self.deliver((Stream::Stdout, Streams::STDOUT), bytes),
             OutputKind::Stderr(bytes) => return self.deliver((Stream::Stderr, Streams::STDERR), bytes),
             OutputKind::Terminal(bytes) => return self.deliver((Stream::Terminal, Streams::TERMINAL), bytes),
+            OutputKind::StdinTaken(bytes) => self.session.input.note_taken(bytes),
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
             OutputKind::Placed(placed) => {
                 self.has_place = true;

@@ -1,29 +1,31 @@
 //! A command's standard input at the client, over all attempts of its task.
 
+use crate::peek::{Peeked, Taken};
 use crate::stdio::{self, Done, Stop};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use wire::lock;
 
-/// Most bytes of standard input that are kept for another attempt.
-const REPLAY_BYTES_MAX: usize = 1 << 20;
 /// How long what is being read may take to end once it is called off: only a read that others were quicker than does not end at once.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Standard input, over all attempts of a task.
 pub struct Input {
     fd: Arc<OwnedFd>,
-    /// All that was read, while it is little.
-    pub(crate) kept: Vec<u8>,
-    consumed: u64,
+    /// All that was taken of it.
+    taken: Arc<Mutex<Taken>>,
+    /// It is a pipe that is looked into, and the number of the attempt that does, if this one does.
+    peeked: Option<Arc<Peeked>>,
+    peeks: Option<u32>,
     /// There is no more.
     pub(crate) ended: bool,
     /// Whether the caller owns its terminal.
     foreground: bool,
-    /// Calls off what is being read of a terminal.
+    /// Calls off what is being read.
     pause: Option<Stop>,
     /// What is being read.
     pub(crate) reading: Option<JoinHandle<Done<Vec<u8>>>>,
@@ -36,9 +38,9 @@ pub struct Input {
 impl Input {
     /// Nothing read yet.
     pub fn new(fd: Arc<OwnedFd>) -> Self {
-        let (kept, consumed, ended, foreground) = (Vec::new(), 0, false, true);
+        let (taken, peeked, peeks, ended, foreground) = (Arc::default(), None, None, false, true);
         let (pause, reading, failed, is_unsettled) = (None, None, None, false);
-        Self { fd, kept, consumed, ended, foreground, pause, reading, failed, is_unsettled }
+        Self { fd, taken, peeked, peeks, ended, foreground, pause, reading, failed, is_unsettled }
     }
 
     /// The caller's descriptor.
@@ -46,21 +48,51 @@ impl Input {
         &self.fd
     }
 
-    /// Whether all that was read can be sent to another attempt.
+    /// Whether all that was taken can be sent to another attempt.
     pub fn can_repeat(&self) -> bool {
-        self.consumed == self.kept.len() as u64
+        lock(&self.taken).is_whole()
     }
 
-    /// Whether anything was read, or may have been.
+    /// Whether anything was taken, or may have been.
     pub fn is_touched(&self) -> bool {
-        self.consumed > 0 || self.is_unsettled
+        lock(&self.taken).bytes > 0 || self.is_unsettled
     }
 
-    fn keep(&mut self, bytes: &[u8]) {
-        if self.can_repeat() && self.kept.len() + bytes.len() <= REPLAY_BYTES_MAX {
-            self.kept.extend_from_slice(bytes);
+    /// Another attempt begins: what it is sent first, since that is taken already.
+    pub(crate) fn begin(&mut self) -> Bytes {
+        if self.peeks.take().is_some() {
+            // What the last attempt looks for is not for this one.
+            self.pause.take().into_iter().for_each(|pause| pause.stop());
+            (self.reading, self.ended) = (None, false);
         }
-        self.consumed += bytes.len() as u64;
+        Bytes::copy_from_slice(&lock(&self.taken).kept)
+    }
+
+    /// The task has taken so many bytes since its attempt began, and its worker goes on to say so: before the first, the pipe can be looked into.
+    pub(crate) fn note_taken(&mut self, bytes: u64) {
+        if bytes == 0 && self.peeks.is_none() && self.reading.is_none() {
+            if self.peeked.is_none() {
+                self.peeked = Peeked::new(self.fd.clone(), self.taken.clone());
+            }
+            self.peeks = self.peeked.as_ref().map(|peeked| peeked.begin());
+        } else if let Some(peeked) = self.looked_into() {
+            peeked.note_taken(bytes);
+        }
+    }
+
+    /// The pipe that this attempt looks into.
+    fn looked_into(&self) -> Option<&Arc<Peeked>> {
+        self.peeks.and(self.peeked.as_ref())
+    }
+
+    /// Whether something else has read what this attempt was sent.
+    pub(crate) fn was_read_by_others(&self) -> bool {
+        self.looked_into().is_some_and(|peeked| peeked.was_read_by_others())
+    }
+
+    /// The task has ended and has taken so many bytes since its attempt began; the rest is for the next one.
+    pub(crate) fn leave_rest(&self, bytes: u64) {
+        self.looked_into().into_iter().for_each(|peeked| peeked.leave_rest(bytes));
     }
 
     /// Reads some of it, unless that is being done.
@@ -69,19 +101,23 @@ impl Input {
         if self.reading.is_some() || self.ended || (terminal && !self.foreground) {
             return;
         }
+        let peeked = self.peeks.zip(self.peeked.clone());
         // Without an event of its own a read cannot be called off, and the terminal is shared as well as it can be.
-        self.pause = if terminal { Stop::new().ok() } else { None };
+        self.pause = if terminal || peeked.is_some() { Stop::new().ok() } else { None };
         let (fd, stop, pause) = (self.fd.clone(), stop.clone(), self.pause.clone());
         self.reading = Some(tokio::task::spawn_blocking(move || {
             let stops: Vec<&Stop> = [Some(&stop), pause.as_ref()].into_iter().flatten().collect();
-            stdio::read_some(&fd, &stops, bytes_max)
+            match peeked {
+                Some((attempt, peeked)) => peeked.look(attempt, &stops, bytes_max),
+                None => stdio::read_some(&fd, &stops, bytes_max),
+            }
         }));
     }
 
     /// Whether the caller owns its terminal: while it does not, what is typed there is for others.
     pub(crate) fn set_foreground(&mut self, owned: bool) {
         self.foreground = owned;
-        if let Some(pause) = self.pause.take_if(|_| !owned) {
+        if let Some(pause) = self.pause.take_if(|_| !owned && stdio::is_terminal(&self.fd)) {
             pause.stop();
         }
     }
@@ -102,7 +138,9 @@ impl Input {
         let paused = self.pause.take().is_none() && stdio::is_terminal(&self.fd);
         match read {
             Done::Ok(bytes) if !bytes.is_empty() => {
-                self.keep(&bytes);
+                if self.peeks.is_none() {
+                    lock(&self.taken).add(&bytes);
+                }
                 return Some(bytes.into());
             }
             Done::Stopped if paused => {}
@@ -111,6 +149,12 @@ impl Input {
             Done::Ok(_) | Done::Closed | Done::Stopped | Done::Failed(_) => self.ended = true,
         }
         None
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        self.peeked.iter().for_each(|peeked| peeked.end());
     }
 }
 
@@ -144,7 +188,7 @@ mod tests {
         .unwrap();
         stop.stop();
         input.settle().await;
-        assert!(input.is_touched() && input.kept == b"words");
+        assert!(input.is_touched() && input.begin() == b"words"[..]);
 
         let (read, _write) = pipe().unwrap();
         let mut input = Input::new(Arc::new(read));

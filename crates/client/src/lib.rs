@@ -58,6 +58,7 @@ pub mod networks;
 mod offers;
 pub mod outputs;
 mod own_pool;
+pub mod peek;
 pub mod plan;
 pub mod policy;
 pub mod process_numbers;

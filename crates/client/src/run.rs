@@ -40,6 +40,8 @@ const ATTEMPTS_MAX: u32 = 3;
 const EVICTIONS_MAX: u32 = 20;
 /// Paths that were kept back and that its caller is told of at the command's end; `gleaner explain` has all.
 const NOTES_MAX: usize = 3;
+const READ_BY_OTHERS: &str =
+    "nothing committed: another program has read from the pipe that is its standard input what the command was given";
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
 
@@ -541,8 +543,12 @@ impl Session {
             return self.fail(REPEATED_DIFFERENTLY.into());
         }
         let lost = finished.into_iter().find_map(|(stream, written)| Some((stream, written.ok()??)));
+        let taken = exited.stdin_offset;
         if let Stdin::File { .. } = self.plan.stdin {
-            stdio::set_offset(self.input.fd(), exited.stdin_offset);
+            stdio::set_offset(self.input.fd(), taken);
+        }
+        if self.input.was_read_by_others() {
+            return self.fail(READ_BY_OTHERS.into());
         }
         record.moment("output delivered");
         if let Some(why) = record.read_secret() {
@@ -555,7 +561,10 @@ impl Session {
         let may_run_here = !self.is_noticed() && !self.options.no_local && self.contestant.is_none();
         let at_end = AtEnd { may_run_here, locked: self.locked() };
         match settle(&self.daemon, self.task, &self.plan, exited, spool, record, at_end).await {
-            Settled::Committed(status) => with_lost_output(status, lost, replies).await,
+            Settled::Committed(status) => {
+                self.input.leave_rest(taken);
+                with_lost_output(status, lost, replies).await
+            }
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },
             Settled::Overtaken(why) => {
                 record.note(format!("called off: {why}"));

@@ -53,8 +53,14 @@ impl Stop {
         let _ = write(&self.0.event, &1u64.to_ne_bytes());
     }
 
-    fn is_stopped(&self) -> bool {
+    /// Whether it is.
+    pub fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::SeqCst)
+    }
+
+    /// Ready once it is.
+    pub fn poll_fd(&self) -> PollFd<'_> {
+        PollFd::new(&self.0.event, PollFlags::IN)
     }
 }
 
@@ -62,7 +68,7 @@ impl Stop {
 fn wait(fd: BorrowedFd<'_>, flags: PollFlags, stops: &[&Stop]) -> bool {
     loop {
         let mut fds = vec![PollFd::from_borrowed_fd(fd, flags)];
-        fds.extend(stops.iter().map(|stop| PollFd::new(&stop.0.event, PollFlags::IN)));
+        fds.extend(stops.iter().map(|stop| stop.poll_fd()));
         match poll(&mut fds, None) {
             Err(Errno::INTR) => {}
             Err(_) => return true,

@@ -1,7 +1,7 @@
 //! What carries a program's streams, and counts what it says.
 
 use crate::out::Out;
-use crate::streams::{InputItem, Terminal, next_output};
+use crate::streams::{Feeding, InputItem, Terminal, next_output};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) struct Pumps {
     pub terminal: Option<(Arc<Terminal>, JoinHandle<()>)>,
     /// The program has ended, and what outlives it is waited for until it lets go of the output.
     pub lingering: bool,
-    pub input: Option<mpsc::Sender<InputItem>>,
+    pub input: Option<Feeding>,
 }
 
 impl Pumps {
@@ -41,7 +41,7 @@ impl Pumps {
     /// Takes input, which its credit bounds.
     pub async fn feed(&self, item: InputItem) {
         if let Some(input) = &self.input {
-            let _ = input.send(item).await;
+            let _ = input.items.send(item).await;
         } else if let Some((terminal, _)) = &self.terminal {
             match item {
                 InputItem::Bytes(bytes) => {

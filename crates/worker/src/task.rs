@@ -19,7 +19,7 @@ use crate::result::{Made, NotRead, Written, collect};
 use crate::sandbox::{Event, Guest, Lock, Order, Priority};
 use crate::scratch::Scratch;
 use crate::signatures::{Admitted, Claimed};
-use crate::streams::{InputItem, Streams, Terminal, feed_pipe};
+use crate::streams::{Feeding, InputItem, Streams, Terminal};
 use crate::unconfirmed::Unconfirmed;
 use base::codec::Encode as _;
 use base::{ExitStatus, Stdin, TaskId, Time, TreePath, Usage};
@@ -28,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use wire::fetch::Asker;
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, ServiceRequest, TaskInput,
@@ -425,25 +425,14 @@ impl Live {
         let pump = |reader: Option<pipe::Receiver>, stream, wrap| {
             reader.map(|reader| tokio::spawn(pump_output(reader, Passing::new(out, &self.said, stream, wrap))))
         };
-        let input = streams.input.take().map(|pipe| {
-            let (items, queue) = mpsc::channel(64);
-            let (credit, mut granted) = mpsc::channel(64);
-            let demand_of = self.guest.control().process_id().map(|init| (init, streams.input_inode));
-            tokio::spawn(feed_pipe(pipe, demand_of, queue, credit));
-            let words = out.words.clone();
-            tokio::spawn(async move {
-                while let Some(more) = granted.recv().await {
-                    let _ = words.send(OutputKind::StdinCredit(more).into()).await;
-                }
-            });
-            items
-        });
+        let init = self.guest.control().process_id();
+        let input = streams.input.take().zip(streams.fed.take());
         Pumps {
             stdout: pump(streams.output.take(), Said::STDOUT, OutputKind::Stdout),
             stderr: pump(streams.error.take(), Said::STDERR, OutputKind::Stderr),
             terminal: None,
             lingering: false,
-            input,
+            input: input.map(|pipe| Feeding::begin(pipe, init, out.words.clone())),
         }
     }
 
@@ -492,7 +481,8 @@ impl Live {
             Event::Exited { status, usage, stdin_offset, shared, .. } => {
                 // What came too late for the program is answered as what reached it: its result may take long.
                 out.answer(self.signals.unanswered());
-                return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0), shared }));
+                let stdin_offset = stdin_offset.or(pumps.input.as_ref().map(Feeding::taken)).unwrap_or(0);
+                return Ok(Some(End { status, usage, stdin_offset, shared }));
             }
             Event::Killed => {
                 let killed = || trouble("the task was killed with all its processes".into());

@@ -48,7 +48,7 @@ pub enum InputKind {
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18")]
     pub kind: Option<OutputKind>,
 }
 
@@ -106,6 +106,10 @@ pub enum OutputKind {
     /// The task waits to hear whether somebody at the client has a port.
     #[prost(message, tag = "17")]
     Service(ServiceRequest),
+    /// So many bytes of standard input have been read out of the task's pipe. Said with 0 before the first credit: more will be said of it,
+    /// and the client need not take the bytes that it sends out of its caller's pipe before.
+    #[prost(uint64, tag = "18")]
+    StdinTaken(u64),
 }
 
 /// How far a running task has come, by the worker's own accounting. Sent now and then, and when what it waits for changes.
@@ -232,7 +236,7 @@ pub struct Exited {
     /// Largest resident set, KiB.
     #[prost(uint64, tag = "5")]
     pub max_rss_kib: u64,
-    /// Of a file as standard input: its final offset.
+    /// Of a file as standard input: its final offset. Of a stream: how many bytes were read.
     #[prost(uint64, tag = "6")]
     pub stdin_offset: u64,
     /// What changed.

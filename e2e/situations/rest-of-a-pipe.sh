@@ -1,0 +1,24 @@
+#!/bin/bash
+# What a command leaves of a pipe is there for the next one, as here; much goes through; a command that is called off after it has read runs here.
+set -u; T=$(mktemp -d ${TMPDIR:-/tmp}/gleaner-situation.XXXXXX) || exit 77; cd "$T"
+trap 'cd /; rm -rf "$T"' EXIT
+gleaner status --json | grep -q '"connected": *true' || { echo "no pool"; exit 77; }
+export GLEANER_PREFER=there; bad=0
+there="timeout 60 remrun --no-local"
+is() { [ "$2" = "$3" ] || { echo "$1: '$2', not '$3'"; bad=1; }; }
+is "first of five" "$(seq 5 | ($there sh -c 'read x; echo "<$x>"'; cat) | xargs)" "<1> 2 3 4 5"
+is "one after the other" "$(seq 6 | ($there sh -c 'read x; echo a$x'; $there sh -c 'read x; read y; echo b$y'; $there cat) | xargs)" "a1 b3 4 5 6"
+is "answers that come late" "$( (echo y; sleep 1; echo n; sleep 0.5; echo rest) | ($there sh -c 'read a; read b; echo "$a$b"'; cat) | xargs)" "yn rest"
+is "head of bytes" "$(seq 100000 | ($there dd bs=1 count=8 status=none; cat) | cksum)" "$(seq 100000 | cksum)"
+is "of much" "$(seq 400000 | ($there dd bs=7000 count=200 iflag=fullblock status=none | cksum; cat | cksum))" \
+    "$(seq 400000 | (dd bs=7000 count=200 iflag=fullblock status=none | cksum; cat | cksum))"
+mkfifo named; seq 5 > named & { $there sh -c 'read x; echo $x'; cat; } < named > said; is "a named pipe" "$(xargs < said)" "1 2 3 4 5"
+is "read by none" "$(seq 3 | ($there true; cat) | xargs)" "1 2 3"
+is "status and rest" "$(seq 3 | ($there sh -c 'read x; exit 7'; echo $?; cat) | xargs)" "7 2 3"
+coproc { $there sh -c 'while read x; do echo $((x * 2)); done'; }
+said=; for n in 1 2 3; do echo $n >&"${COPROC[1]}"; read -r twice <&"${COPROC[0]}"; said="$said $twice"; done
+is "a coprocess" "$said" " 2 4 6"
+head -c 30000000 /dev/urandom > big
+is "thirty megabytes" "$($there cat < <(cat big) | cksum)" "$(cksum < big)"
+is "called off" "$(seq 3 | (timeout 60 remrun sh -c 'read x; mknod dev c 1 3 2>/dev/null; echo $x'; cat) | xargs)" "1 2 3"
+exit $bad
