@@ -10,6 +10,7 @@ use crate::ending::Phase;
 use crate::exchange::Exchange;
 use crate::late::{Cost, Facts, Late, Stage, judge, waits};
 use crate::outputs::{Output, Stream};
+use crate::polling::Polling;
 use crate::race::{Contestant, Lane, contestants, once_only};
 use crate::record::Record;
 use crate::run::{Call, Outcome, Session};
@@ -149,13 +150,15 @@ pub(crate) struct Headway {
     questions: u64,
     progress: Option<Progress>,
     is_told: bool,
+    pub polling: Polling,
 }
 
 impl Headway {
     /// From its launch on, when so much had been asked.
     pub fn begin(questions: u64) -> Self {
         let now = Instant::now();
-        Self { launched: now, looks: 0, heard: now, questions, progress: None, is_told: false }
+        let (progress, is_told, polling) = (None, false, Polling::default());
+        Self { launched: now, looks: 0, heard: now, questions, progress, is_told, polling }
     }
 
     /// When to look next.
@@ -296,9 +299,11 @@ impl Exchange<'_> {
     /// Its worker says how far it has come.
     pub(crate) async fn on_progress(&mut self, progress: Progress, replies: &mut Replies) -> Option<Outcome> {
         self.record.progress(&progress);
+        let may_poll = self.headway.polling.progress(&progress, lock(&self.running.asked).questions);
         self.headway.progress(progress);
+        let polls = if may_poll { self.on_polling(replies).await } else { None };
         self.session.daemon.records.tell(self.record);
-        self.on_look(replies).await
+        if polls.is_some() { polls } else { self.on_look(replies).await }
     }
 
     /// Looks whether the command is late, and does what is to be done about it. Its caller learns once what it waits for.

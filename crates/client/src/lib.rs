@@ -61,6 +61,7 @@ mod own_pool;
 pub mod peek;
 pub mod plan;
 pub mod policy;
+mod polling;
 pub mod process_numbers;
 pub mod profile;
 pub mod program;

@@ -226,6 +226,11 @@ impl View {
         lock(&self.table).has(path)
     }
 
+    /// Shows each path that it has, and what that was when it was looked at last.
+    pub(crate) fn each_path(&self, shown: impl FnMut(&TreePath, &Binding)) {
+        lock(&self.table).each_path(shown);
+    }
+
     /// How many paths it has.
     pub fn len(&self) -> usize {
         lock(&self.table).len()

@@ -124,6 +124,10 @@ impl Table {
         Some(&self.entries.get(path)?.binding)
     }
 
+    pub fn each_path(&self, mut shown: impl FnMut(&TreePath, &Binding)) {
+        self.entries.iter().for_each(|(path, entry)| shown(path, &entry.binding));
+    }
+
     /// The policy under which all of it was last checked.
     pub fn fingerprint(&self) -> Option<u64> {
         self.fingerprint

@@ -1,0 +1,162 @@
+//! A command that looks again and again whether a file has come or changed: `until [ -e ready ]; do sleep 1; done`.
+//!
+//! A path means one thing for one command, so elsewhere it would look for ever. Which calls it makes, nobody sees; but it wakes up again and
+//! again and does next to nothing, and something that it has used has changed since its launch.
+
+use crate::caller::Replies;
+use crate::exchange::Exchange;
+use crate::run::Outcome;
+use crate::serve::{Running, blocking};
+use crate::views::View;
+use base::door::Reply;
+use base::{Binding, Time, TreePath};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::lock;
+use wire::message::Progress;
+
+/// For so long it has done next to nothing, …
+const IDLE_MIN: Duration = Duration::from_secs(5);
+/// … which is less than this part of the time, …
+const IDLE_PART: f64 = 0.1;
+/// … and has woken up so often, as far as its worker tells: a program that sleeps once, or waits for its input, does not.
+const WAKES_MIN: u32 = 3;
+/// Most paths that are looked at for it.
+const PATHS_MAX: usize = 4096;
+
+/// How a command comes along, as far as that shows whether it waits in a loop.
+#[derive(Debug, Default)]
+pub(crate) struct Polling {
+    last: Option<(Progress, u64)>,
+    idle_us: u64,
+    wakes: u32,
+    is_done: bool,
+}
+
+impl Polling {
+    /// Its worker tells how far it has come; so many questions were asked for it so far. Returns whether it is to be looked what it waits for.
+    pub fn progress(&mut self, progress: &Progress, questions: u64) -> bool {
+        let before = self.last.replace((progress.clone(), questions));
+        let Some((before, asked)) = before else { return false };
+        let since = |now: u64, then: u64| now.saturating_sub(then);
+        let (ran_us, cpu_us) = (since(progress.ran_us, before.ran_us), since(progress.cpu_us, before.cpu_us));
+        let waits = since(progress.waited_us, before.waited_us) * 2 > ran_us || !progress.rests.is_empty();
+        if waits || asked != questions || cpu_us as f64 > ran_us as f64 * IDLE_PART {
+            (self.idle_us, self.wakes) = (0, 0);
+            return false;
+        }
+        self.idle_us += ran_us;
+        self.wakes += u32::from(cpu_us > 0);
+        !self.is_done && self.wakes >= WAKES_MIN && u128::from(self.idle_us) >= IDLE_MIN.as_micros()
+    }
+
+    /// What it waits for is found.
+    pub fn end(&mut self) {
+        self.is_done = true;
+    }
+}
+
+impl View {
+    /// A path that it has, or one of these, that has come, changed or gone since then: nothing of the system's, and a folder only if a command
+    /// is about it. Blocks.
+    fn changed_since(&self, then: Time, also: &[TreePath], is_about: impl Fn(&TreePath) -> bool) -> Option<TreePath> {
+        let is_looked_at = |path: &TreePath| !path.is_in_system_folder();
+        let mut known: Vec<(TreePath, bool)> = Vec::new();
+        self.each_path(|path, binding| {
+            if is_looked_at(path) && known.len() < PATHS_MAX {
+                known.push((path.clone(), !matches!(binding, Binding::Absent | Binding::Denied)));
+            }
+        });
+        known.extend(also.iter().filter(|path| is_looked_at(path)).take(PATHS_MAX).map(|path| (path.clone(), false)));
+        let has_changed = |(path, was_there): &(TreePath, bool)| match std::fs::symlink_metadata(OsStr::from_bytes(
+            path.as_bytes(),
+        )) {
+            Ok(found) => {
+                let changed = Time(found.ctime().saturating_mul(1_000_000_000).saturating_add(found.ctime_nsec()));
+                changed > then && (!found.is_dir() || is_about(path))
+            }
+            Err(_) => *was_there,
+        };
+        known.into_iter().find(has_changed).map(|(path, _)| path)
+    }
+}
+
+/// What has changed of that which a task has used, since its launch. Of a task of a job nothing: it sees what there was at the job's start.
+async fn changed(running: &Arc<Running>) -> Option<TreePath> {
+    if running.view.epoch().is_some() {
+        return None;
+    }
+    let running = running.clone();
+    let look = move || {
+        let asked = lock(&running.asked).paths.clone();
+        // Every command has the folder of temporary files.
+        let is_about = |path: &TreePath| path.as_bytes() != b"/tmp" && running.gate.is_about(path);
+        running.view.changed_since(running.launched, &asked, is_about)
+    };
+    blocking(look).await?
+}
+
+impl Exchange<'_> {
+    /// Looks whether it waits for what cannot come where it runs. It runs here then, if nobody would notice, or begins again; else its caller
+    /// is told.
+    pub(crate) async fn on_polling(&mut self, replies: &mut Replies) -> Option<Outcome> {
+        let path = changed(&self.running).await?;
+        self.headway.polling.end();
+        let why = format!(
+            "it seems to wait until {path} changes, which has changed since its launch: elsewhere a command sees its files as they were then"
+        );
+        self.record.note(why.clone());
+        if self.session.hedge.is_some() || self.session.is_contestant() || self.session.is_noticed() {
+            self.record.begins_waiting(&why);
+            if self.session.is_listened_to() {
+                let _ = replies.send(&Reply::Note(why)).await;
+            }
+            return None;
+        }
+        self.cancel().await;
+        match self.session.options.no_local {
+            false => Some(Outcome::Unable(why)),
+            true => Some(Outcome::Evicted(why)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(ran_ms: u64, cpu_us: u64) -> Progress {
+        Progress { ran_us: ran_ms * 1000, cpu_us, ..Progress::default() }
+    }
+
+    /// Seconds after which it is looked what a command waits for that uses so much each second, microseconds.
+    fn seconds(cpu_us: impl Fn(u64) -> u64) -> Option<u64> {
+        let (mut polling, mut used) = (Polling::default(), 0);
+        (0..60).find(|second| {
+            used += cpu_us(*second);
+            polling.progress(&progress(second * 1000, used), 7)
+        })
+    }
+
+    #[test]
+    fn who_wakes_up_again_and_again_for_nothing_polls() {
+        assert_eq!(seconds(|_| 1_200), Some(5));
+        assert_eq!(seconds(|second| if second.is_multiple_of(5) { 900 } else { 0 }), Some(15));
+        assert_eq!(seconds(|second| if second < 20 { 800_000 } else { 50 }), Some(24), "after its work");
+    }
+
+    #[test]
+    fn who_works_sleeps_waits_or_asks_does_not() {
+        assert_eq!(seconds(|_| 300_000), None, "it works");
+        assert_eq!(seconds(|second| if second < 2 { 5_000 } else { 0 }), None, "it sleeps");
+        let mut polling = Polling::default();
+        let asks = (0..60).any(|second| polling.progress(&progress(second * 1000, second * 500), second));
+        assert!(!asks, "it reads");
+        let mut polling = Polling::default();
+        let waits = |second: u64| Progress { waited_us: second * 900_000, ..progress(second * 1000, second * 500) };
+        assert!(!(0..60).any(|second| polling.progress(&waits(second), 1)), "for a processor");
+    }
+}
