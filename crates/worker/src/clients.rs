@@ -6,6 +6,7 @@ use crate::content::Contents;
 use crate::cpus::Cpus;
 use crate::good_bye::Launches;
 use crate::host::guests::Guests;
+use crate::ids::{IDS, Table};
 use crate::mirrors::Mirrors;
 use crate::own_share::Running;
 use crate::sandbox::{Priority, SandboxServer};
@@ -33,8 +34,6 @@ const IDLE_LIMIT: Duration = Duration::from_secs(600);
 /// What a client is told that comes while another one has tasks at a worker without root.
 const ONE_CLIENT: &str =
     "it runs without root and takes one client at a time, and another one has tasks here: start the worker as root";
-/// User ids of one client.
-const IDS: u32 = 65_536;
 
 /// All that tasks share.
 pub struct Clients {
@@ -76,8 +75,8 @@ pub struct Client {
     pub key: Bytes,
     /// Whose blocks it may use here.
     pub tenant: Tenant,
-    /// The first of its user ids here.
-    pub id_base: u32,
+    /// Its user and group ids here.
+    pub ids: Arc<Table>,
     /// Where its contents are, or are fetched.
     pub contents: Arc<Contents>,
     /// Its files.
@@ -170,12 +169,13 @@ impl Clients {
         }
         let id_base = free_range(&self.sandbox, &table)
             .ok_or_else(|| io::Error::other(format!("{CLIENTS_MAX} clients have tasks here already")))?;
+        let ids = Arc::new(Table::new(id_base));
         let contents =
             Contents::new(key.clone(), tenant, self.backlog.clone(), self.store.clone(), self.system.clone());
         contents.connect(joined);
-        let mirrors = Mirrors::mount(&self.folder.join("mirrors"), id_base, contents.clone())?;
+        let mirrors = Mirrors::mount(&self.folder.join("mirrors"), ids.clone(), contents.clone())?;
         let used = Mutex::new(Instant::now());
-        let client = Arc::new(Client { key: key.clone(), tenant, id_base, contents, mirrors, used });
+        let client = Arc::new(Client { key: key.clone(), tenant, ids, contents, mirrors, used });
         table.insert(key.clone(), client.clone());
         Ok(client)
     }
@@ -209,7 +209,7 @@ fn free_range(sandbox: &SandboxServer, table: &HashMap<Bytes, Arc<Client>>) -> O
     if !sandbox.privileged() {
         return Some(first);
     }
-    let taken: HashSet<u32> = table.values().map(|client| client.id_base).collect();
+    let taken: HashSet<u32> = table.values().map(|client| client.ids.base()).collect();
     (0..CLIENTS_MAX as u32).map(|number| first + number * IDS).find(|base| !taken.contains(base))
 }
 

@@ -24,6 +24,7 @@ pub mod demand;
 pub mod fuse;
 pub mod good_bye;
 pub mod host;
+pub mod ids;
 mod lane;
 pub mod mirrors;
 pub mod net;

@@ -7,6 +7,7 @@
 
 use crate::content::Contents;
 use crate::fuse::{Gap, Mirror, MountOptions};
+use crate::ids::Table;
 use base::{Version, ViewUpdate};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ static MOUNTS: AtomicU64 = AtomicU64::new(0);
 /// The mirrors of one client.
 pub struct Mirrors {
     folder: PathBuf,
-    id_base: u32,
+    ids: Arc<Table>,
     contents: Arc<Contents>,
     plain: Arc<Mirror>,
     with_xattrs: OnceLock<Arc<Mirror>>,
@@ -39,13 +40,14 @@ pub enum ApplyError {
 
 impl Mirrors {
     /// Mounts beneath `folder`.
-    pub fn mount(folder: &Path, id_base: u32, contents: Arc<Contents>) -> io::Result<Self> {
-        let plain = mount(folder, id_base, &contents, false)?;
-        Ok(Self { folder: folder.to_owned(), id_base, contents, plain, with_xattrs: OnceLock::new() })
+    pub fn mount(folder: &Path, ids: Arc<Table>, contents: Arc<Contents>) -> io::Result<Self> {
+        let plain = mount(folder, &ids, &contents, false)?;
+        Ok(Self { folder: folder.to_owned(), ids, contents, plain, with_xattrs: OnceLock::new() })
     }
 
     /// Takes a step of a view, in the mirror that shows it as it is; a launch takes its lane there.
     pub fn apply(&self, update: &ViewUpdate) -> Result<Arc<Mirror>, ApplyError> {
+        self.ids.meet(&update.set);
         if !self.plain.lacks_xattrs(update) {
             self.plain.apply(update)?;
             return Ok(self.plain.clone());
@@ -74,13 +76,14 @@ impl Mirrors {
             return Ok(mirror.clone());
         }
         // Of two that are mounted at the same time one is kept.
-        let mirror = mount(&self.folder, self.id_base, &self.contents, true)?;
+        let mirror = mount(&self.folder, &self.ids, &self.contents, true)?;
         Ok(self.with_xattrs.get_or_init(|| mirror).clone())
     }
 }
 
-fn mount(folder: &Path, id_base: u32, contents: &Arc<Contents>, with_xattrs: bool) -> io::Result<Arc<Mirror>> {
+fn mount(folder: &Path, ids: &Arc<Table>, contents: &Arc<Contents>, with_xattrs: bool) -> io::Result<Arc<Mirror>> {
     let number = MOUNTS.fetch_add(1, Ordering::Relaxed);
-    let options = MountOptions { with_xattrs, ..MountOptions::new(folder.join(number.to_string()), id_base) };
+    let place = folder.join(number.to_string());
+    let options = MountOptions { with_xattrs, ids: ids.clone(), ..MountOptions::new(place, ids.base()) };
     Mirror::mount(options, contents.clone())
 }

@@ -4,6 +4,7 @@ use crate::charge::Task as Charged;
 use crate::cpus::Share;
 use crate::delta::SAME_CLOCK_NS;
 use crate::host::guests::Known;
+use crate::ids::Ids;
 use crate::sandbox::{
     Failure, Guest, Levers, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, STEP_NETWORK, SandboxServer,
 };
@@ -64,7 +65,8 @@ impl Request {
     pub fn order(
         &self,
         streams: &mut Streams,
-        (lower, scratch, id_base): (PathBuf, &Scratch, u32),
+        (lower, scratch): (PathBuf, &Scratch),
+        (id_base, ids): (u32, &Ids),
         priority: Priority,
     ) -> Order {
         Order {
@@ -77,6 +79,7 @@ impl Request {
             stderr: std::mem::take(&mut streams.stderr),
             terminal: self.has_terminal().then_some(self.window),
             id_base,
+            ids: ids.clone(),
             cpus: Vec::new(),
             first_process: self.first_process,
             memory_bytes_max: None,

@@ -4,10 +4,12 @@ use crate::backlog::Backlog;
 use crate::clients::{Client, Clients};
 use crate::delta::{self, DeltaError, Lens, Options};
 use crate::fuse::LaneGuard;
+use crate::ids::{Ids, NOBODY, Places};
 use crate::sandbox::mount_folder;
 use base::delta::FileChange;
 use base::{
-    Action, Base, Binding, Change, Content, Delta, Digest, Mount, Recipe, Tenant, Time, TreePath, codec::Encode,
+    Action, Base, Binding, Change, Command, Content, Delta, Digest, Mount, Recipe, Tenant, Time, TreePath,
+    codec::Encode,
 };
 use std::collections::HashSet;
 use std::fs::File;
@@ -95,7 +97,8 @@ pub async fn collect(
     clock: &Clock,
 ) -> Result<Made, NotRead> {
     let options = Options {
-        id_base: client.id_base,
+        id_base: client.ids.base(),
+        ids: client.ids.places(),
         clock_offset_ns: clock.to_client,
         privileged: clients.sandbox.privileged(),
         xattrs_mirrored: lane.with_xattrs(),
@@ -168,6 +171,19 @@ impl Made {
         };
         let from = self.delta.changes.iter().find_map(moved)?;
         Some(format!("it renamed {from}, in which something is mounted"))
+    }
+
+    /// Why it cannot be committed, if it gives a file to nobody where others are shown as nobody as well: it may mean one of them.
+    pub fn unclear_owner(&self, command: &Command, ids: &Ids) -> Option<String> {
+        let is_unclear = |places: &Places, id: u32, own: u32| id == NOBODY && own != NOBODY && !places.is_complete();
+        let unclear = |change: &&Change| {
+            let attr = change.action.attr();
+            attr.is_some_and(|attr| {
+                is_unclear(&ids.users, attr.uid, command.uid) || is_unclear(&ids.groups, attr.gid, command.gid)
+            })
+        };
+        let change = self.delta.changes.iter().find(unclear)?;
+        Some(format!("{} has a user or group that has no place on the worker, for so many others do", change.path))
     }
 }
 

@@ -78,6 +78,7 @@ fn ready(clients: &Arc<Clients>, joined: &Joined, mut launch: Launch) -> Result<
     }
     let request = Request::new(launch, joined.clock_offset_ns());
     let request = request.map_err(|error| FailedKind::Refused.because(error.to_string()))?;
+    client.ids.place(&request.command).map_err(|why| FailedKind::Unable.because(why))?;
     match request.clock_trouble() {
         Some(why) => Err(FailedKind::Unable.because(why)),
         None => Ok(Ready { client, request, claimed, _asker }),
@@ -89,6 +90,7 @@ fn trouble(why: String) -> Failed {
 }
 
 const NO_NETWORK: &str = "the owner of the worker's machine lets no guest use the network there (`network = true` in `[guests]` of its node.toml would)";
+const OWNER: &str = "a file of a user or group that it did not know came up: it begins again where they are known";
 const XATTRS: &str = "a file with extended attributes came up: it must start again where they are shown";
 
 /// Returns when the task must start again, elsewhere on this machine or on another: why.
@@ -96,6 +98,7 @@ async fn misplaced(scratch: Arc<Scratch>, lane: Arc<LaneGuard>, launches: Launch
     tokio::select! {
         why = scratch.outgrown() => why,
         () = lane.xattrs_missed() => trouble(XATTRS.into()),
+        () = lane.ids().over() => FailedKind::Evicted.because(OWNER),
         path = lane.looked_into_unlistable() => {
             FailedKind::Unable.because(format!("it has to look into {path}, which cannot be done elsewhere"))
         }
@@ -199,7 +202,7 @@ async fn start(
         // The kernel's bound is above the task's own, so that this is noticed before it is told of a fork that failed.
         pids_max: Some(bounds.all.processes.min(u32::MAX.into()) as u32),
         keeps_xattrs_back: lane.keeps_xattrs_back(),
-        ..request.order(&mut streams, (lane.path(), &scratch, client.id_base), priority)
+        ..request.order(&mut streams, (lane.path(), &scratch), (client.ids.base(), lane.ids().ids()), priority)
     };
     if order.has_network() && is_guest && !clients.lends_network {
         return Err(FailedKind::Unable.because(NO_NETWORK));
@@ -215,7 +218,7 @@ async fn start(
         Priority::Guest => (clients.sandbox.levers(), Some(clients.guests.clone())),
         Priority::Owner => (clients.sandbox.own_levers(), None),
     };
-    let charged = request.charged(client.id_base, &scratch, &guest, levers.clone(), is_guest);
+    let charged = request.charged(client.ids.base(), &scratch, &guest, levers.clone(), is_guest);
     let charge = clients.charges.begin(charged);
     let signals = Unconfirmed::new(levers.clone(), guest.group().to_owned());
     let accounts = Accounts::begin(levers.clone(), guest.group().to_owned(), guests);
@@ -270,7 +273,10 @@ async fn read_result(
     let made = collect(clients, client, &live.lane, &written, &request.clock(started, ended)).await;
     let not_read = |NotRead { why, is_unable }| if is_unable { FailedKind::Unable.because(why) } else { trouble(why) };
     let made = made.map_err(not_read)?;
-    match made.moved_mount(&request.mounts) {
+    if live.lane.ids().is_over() {
+        return Err(FailedKind::Evicted.because(OWNER));
+    }
+    match made.moved_mount(&request.mounts).or_else(|| made.unclear_owner(&request.command, &client.ids.places())) {
         Some(why) => Err(FailedKind::Unable.because(why)),
         None => Ok(made),
     }

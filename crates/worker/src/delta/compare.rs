@@ -1,6 +1,7 @@
 //! Comparing what is in the upper directory with what the task saw.
 
 use super::Options;
+use crate::ids::{NOBODY, Places};
 use base::{Accessed, Attr, Binding, Content, Time, Xattr};
 use rustix::fs::Stat;
 use std::fs::File;
@@ -16,8 +17,6 @@ const CLOCK_GRAIN_NS: i64 = 10_000_000;
 pub(crate) const SAME_CLOCK_NS: i64 = 50_000_000;
 /// A difference between clocks of one machine: so much the way to the client errs.
 const SAME_MACHINE_NS: i64 = 500_000;
-/// User and group ids of one client.
-const IDS: u32 = 65536;
 
 /// The attributes of an entry as the client will see them. `before` is what was at its place.
 pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> Attr {
@@ -26,11 +25,12 @@ pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> 
         Some(before) if before.mtime == mtime => mtime,
         _ => client_time(mtime, options),
     };
+    let id = |places, id, before| client_id(id, before, options.id_base, places);
     let is_as_before = before.is_some_and(|before| before.shown_access() == accessed_at(stat));
     Attr {
         mode: stat.st_mode & 0o7777,
-        uid: client_id(stat.st_uid, before.map(|before| before.uid), options.id_base),
-        gid: client_id(stat.st_gid, before.map(|before| before.gid), options.id_base),
+        uid: id(&options.ids.users, stat.st_uid, before.map(|before| before.uid)),
+        gid: id(&options.ids.groups, stat.st_gid, before.map(|before| before.gid)),
         nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
         size: stat.st_size as u64,
         blocks: stat.st_blocks as u64,
@@ -66,12 +66,15 @@ fn client_time(time: Time, options: &Options) -> Time {
     }
 }
 
-/// An id as the client has it. Ids that do not fit into the task's range are shown to it as 65534: then what was before
-/// is still so.
-fn client_id(id: u32, before: Option<u32>, base: u32) -> u32 {
-    let inside = id.checked_sub(base).filter(|id| base == 0 || *id < IDS).unwrap_or(65534);
+/// An id as the client has it. Ids without a place are shown to the task as nobody's: then what was before is still so.
+fn client_id(id: u32, before: Option<u32>, base: u32, places: &Places) -> u32 {
+    let inside = match id.checked_sub(base) {
+        Some(id) if base == 0 => id,
+        Some(offset) => places.id_at(offset),
+        None => NOBODY,
+    };
     match before {
-        Some(before) if inside == 65534 && before >= IDS => before,
+        Some(before) if inside == NOBODY && places.shown(before) == NOBODY => before,
         _ => inside,
     }
 }
@@ -140,6 +143,7 @@ pub(crate) fn same_beginning(now: &File, before: &File, len: u64) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::Table;
 
     #[test]
     fn times_of_the_run_are_the_clients_and_others_are_kept() {
@@ -166,10 +170,17 @@ mod tests {
 
     #[test]
     fn ids_lose_their_base() {
-        assert_eq!(client_id(100_000, None, 100_000), 0);
-        assert_eq!(client_id(101_000, Some(1000), 100_000), 1000);
-        assert_eq!(client_id(165_534, Some(70_000), 100_000), 70_000, "an id that does not fit is still the old one");
-        assert_eq!(client_id(5, None, 100_000), 65534);
-        assert_eq!(client_id(70_000, None, 0), 70_000);
+        let table = Table::new(100_000);
+        let command = base::Command { uid: 1_200_345, ..Default::default() };
+        table.place(&command).expect("there is room");
+        let users = &table.places().users;
+        let client_id = |id, before| client_id(id, before, 100_000, users);
+        assert_eq!(client_id(100_000, None), 0);
+        assert_eq!(client_id(101_000, Some(1000)), 1000);
+        assert_eq!(client_id(165_534, Some(70_000)), 70_000, "an id without a place is still the old one");
+        assert_eq!(client_id(165_534, Some(1_200_345)), NOBODY, "one that has a place was changed");
+        assert_eq!(client_id(table.show(1_200_345, 0)[0], None), 1_200_345);
+        assert_eq!((client_id(5, None), client_id(200_000, None)), (NOBODY, NOBODY));
+        assert_eq!(super::client_id(70_000, None, 0, users), 70_000);
     }
 }

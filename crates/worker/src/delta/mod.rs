@@ -31,6 +31,7 @@ mod tests;
 pub(crate) use compare::SAME_CLOCK_NS;
 pub use handle::Handle;
 
+use crate::ids::Ids;
 use base::{Base, Binding, Content, Delta, Time, TreePath};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -97,6 +98,8 @@ fn open_beneath(folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<Ow
 pub struct Options {
     /// What was added to the client's user and group ids: id 0 of the task is this id here.
     pub id_base: u32,
+    /// Which of the client's ids have which places from there on. Where the base is 0, all ids are the client's.
+    pub ids: Ids,
     /// The client's clock minus this machine's, in nanoseconds.
     pub clock_offset_ns: i64,
     /// When the task started, by this machine's clock.
@@ -130,6 +133,7 @@ impl Options {
         let path = |bytes: &[u8]| TreePath::parse(bytes).expect("a literal in normal form");
         Self {
             id_base: 0,
+            ids: Ids::default(),
             clock_offset_ns: 0,
             task_start,
             task_end,

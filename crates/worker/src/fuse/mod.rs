@@ -18,6 +18,7 @@ mod serve;
 pub use device::detach_left_over;
 pub use fetch::{Done, Fetch, FileSource, UNANSWERED};
 
+use crate::ids::{Table, Use};
 use base::codec::{Encode, Malformed};
 use base::delta::Base;
 use base::{Bound, Digest, Listing, Recipe, TaskId, TreePath, Version, ViewId, ViewUpdate};
@@ -43,10 +44,8 @@ use wire::lock;
 pub struct MountOptions {
     /// Where. Made if its parent exists; must not be used by anything else.
     pub mount_point: PathBuf,
-    /// The worker's user and group id that stands for the client's 0.
-    pub id_base: u32,
-    /// How many of the client's ids have one of their own from there on; others are shown as `id_base` + 65534.
-    pub id_count: u32,
+    /// The client's user and group ids, and how files of theirs are shown.
+    pub ids: Arc<Table>,
     /// Users other than the one that mounts may use it.
     pub allow_other: bool,
     /// Show `user.` attributes. Costs a request for each question about attributes, of which overlayfs has many: for
@@ -61,12 +60,11 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    /// The usual options for a mount at `mount_point`.
+    /// The usual options for a mount at `mount_point`, where the client's id 0 is `id_base`.
     pub fn new(mount_point: impl Into<PathBuf>, id_base: u32) -> Self {
         Self {
             mount_point: mount_point.into(),
-            id_base,
-            id_count: 65_536,
+            ids: Arc::new(Table::new(id_base)),
             allow_other: true,
             with_xattrs: false,
             threads: std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8)),
@@ -206,6 +204,7 @@ impl Mirror {
             pending.logs.get_mut(&taken.lane).into_iter().for_each(|log| log.is_late = false);
             (pending.logs.get(&taken.lane).cloned().unwrap_or_default(), pending.unanswered)
         };
+        let ids = self.shared.ids.begin(view);
         let attributed = self.shared.attributed().subscribe();
         let keeps_xattrs_back = self.with_xattrs && attributed.borrow().contains(&view);
         let unlistable = self.shared.unlistable().subscribe();
@@ -216,6 +215,7 @@ impl Mirror {
             task,
             started,
             unanswered,
+            ids,
             keeps_xattrs_back,
             attributed,
             unlistable,
@@ -285,6 +285,7 @@ pub struct LaneGuard {
     task: TaskId,
     started: LaneLog,
     unanswered: u64,
+    ids: Use,
     keeps_xattrs_back: bool,
     attributed: watch::Receiver<HashSet<ViewId>>,
     unlistable: watch::Receiver<HashMap<LaneNumber, TreePath>>,
@@ -305,6 +306,11 @@ impl LaneGuard {
     /// The directory that shows the client's `/`: the overlay's lower layer.
     pub fn path(&self) -> PathBuf {
         self.mirror.mount_point.join(self.lane.0.to_string())
+    }
+
+    /// The owners that the lane's task knows.
+    pub fn ids(&self) -> &Use {
+        &self.ids
     }
 
     /// Whether the mirror shows `user.` attributes.
@@ -439,6 +445,12 @@ fn decode_or_io<T: Encode>(digest: Digest, bytes: Result<Vec<u8>, Errno>) -> Res
 }
 
 impl Shared {
+    /// Notes what comes up while the view's tasks run; whether they must not be told of it, and start again.
+    fn is_too_late(&self, view: ViewId, bounds: &[Bound]) -> bool {
+        // Both are noted, whatever is said of the first.
+        self.ids.meet_late(view, bounds) | self.note_xattrs(view, bounds)
+    }
+
     fn keep_listing(&self, digest: Digest, bytes: &[u8]) -> Result<(), Malformed> {
         let listing: Listing = decode(digest, bytes)?;
         self.lanes().put_listing(digest, Arc::new(listing), bytes.len());

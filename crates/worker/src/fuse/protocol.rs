@@ -4,6 +4,7 @@
 //! Own code rather than a crate: `fuser` shows node ids as inode numbers (a client's inode numbers must be shown), and
 //! drops interrupts (a killed task must not wait for an answer).
 
+use crate::ids::Table;
 use base::{Attr, Time};
 use mirror::{NodeId, NodeShape, Shown};
 
@@ -154,25 +155,8 @@ pub(super) fn init_answer(max_readahead: u32, offered: u32) -> Vec<u8> {
     out
 }
 
-/// How the ids of a client are shown on the worker.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ids {
-    /// The id that stands for the client's 0.
-    pub(super) base: u32,
-    /// How many of the client's ids have one of their own.
-    pub(super) count: u32,
-}
-
-impl Ids {
-    fn show(self, id: u32) -> u32 {
-        // 65534 is `nobody`.
-        let shown = if id < self.count { id } else { 65534.min(self.count.saturating_sub(1)) };
-        self.base.saturating_add(shown)
-    }
-}
-
 /// The answer to a LOOKUP that found something.
-pub(super) fn entry_answer(shown: &Shown, ids: Ids) -> Vec<u8> {
+pub(super) fn entry_answer(shown: &Shown, ids: &Table) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     for value in [shown.node.0, 0, FOR_EVER_SECS, FOR_EVER_SECS, 0] {
         put_u64(&mut out, value);
@@ -182,7 +166,7 @@ pub(super) fn entry_answer(shown: &Shown, ids: Ids) -> Vec<u8> {
 }
 
 /// The answer to a LOOKUP that found a directory whose attributes the kernel must ask for.
-pub(super) fn root_answer(node: NodeId, ids: Ids) -> Vec<u8> {
+pub(super) fn root_answer(node: NodeId, ids: &Table) -> Vec<u8> {
     let mut out = entry_answer(&Shown { node, ..root_shown() }, ids);
     out[24..32].fill(0);
     out
@@ -196,7 +180,7 @@ pub(super) fn absent_answer() -> Vec<u8> {
 }
 
 /// The answer to GETATTR.
-pub(super) fn attr_answer(shown: &Shown, ids: Ids) -> Vec<u8> {
+pub(super) fn attr_answer(shown: &Shown, ids: &Table) -> Vec<u8> {
     let mut out = Vec::with_capacity(104);
     put_u64(&mut out, FOR_EVER_SECS);
     put_u64(&mut out, 0);
@@ -276,7 +260,7 @@ pub(super) fn invalidate_entry(parent: NodeId, name: &[u8]) -> Vec<u8> {
     out
 }
 
-fn put_attr(out: &mut Vec<u8>, shown: &Shown, ids: Ids) {
+fn put_attr(out: &mut Vec<u8>, shown: &Shown, ids: &Table) {
     let attr = &shown.attr;
     let kind = match shown.shape {
         NodeShape::Directory => libc::S_IFDIR,
@@ -294,7 +278,8 @@ fn put_attr(out: &mut Vec<u8>, shown: &Shown, ids: Ids) {
     {
         put_u32(out, value);
     }
-    for value in [ids.show(attr.uid), ids.show(attr.gid), 0, 4096, 0] {
+    let [uid, gid] = ids.show(attr.uid, attr.gid);
+    for value in [uid, gid, 0, 4096, 0] {
         put_u32(out, value);
     }
 }
@@ -331,14 +316,13 @@ mod tests {
 
     #[test]
     fn answers_have_the_lengths_of_the_kernel() {
-        let ids = Ids { base: 100_000, count: 65_536 };
+        let ids = &Table::new(100_000);
         let shown = root_shown();
         assert_eq!(entry_answer(&shown, ids).len(), 128);
         assert_eq!(absent_answer().len(), 128);
         assert_eq!(attr_answer(&shown, ids).len(), 104);
         assert_eq!(statfs_answer().len(), 80);
         assert_eq!(init_answer(0, !0).len(), 64);
-        assert_eq!((ids.show(7), ids.show(70_000)), (100_007, 165_534));
     }
 
     #[test]

@@ -8,8 +8,9 @@ use super::fetch::{Done, Fetch, FileSource, UNANSWERED};
 use super::holes::{is_hole, seek};
 use super::pending::{Call, Key, Op, Pending, Wait};
 use super::processes::{is_dying, is_own};
-use super::protocol::{self, Header, Ids, Request};
+use super::protocol::{self, Header, Request};
 use super::{Counters, MountOptions, decode_or_io};
+use crate::ids::Table;
 use base::{Bound, Content, Digest, NodeKind, Recipe, TreePath, Version, ViewId, Xattr};
 use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT, shown_ino};
 use rustix::io::Errno;
@@ -31,7 +32,7 @@ pub(super) struct Shared {
     /// For answers, which must not keep the connection open.
     me: Weak<Shared>,
     fetch: Arc<dyn Fetch>,
-    ids: Ids,
+    pub(super) ids: Arc<Table>,
     with_xattrs: bool,
     /// Views in which a path has attributes that this mount does not show.
     attributed: watch::Sender<HashSet<ViewId>>,
@@ -99,7 +100,7 @@ impl Shared {
             device,
             me: me.clone(),
             fetch,
-            ids: Ids { base: options.id_base, count: options.id_count },
+            ids: options.ids.clone(),
             with_xattrs: options.with_xattrs,
             attributed: watch::Sender::default(),
             unlistable: watch::Sender::default(),
@@ -278,7 +279,7 @@ impl Shared {
         let (header, node) = (call.header, call.node());
         let result = match &call.op {
             Op::Lookup { name } => self.lookup(&call, name),
-            Op::GetAttr if node == ROOT => Ok(Ok(protocol::attr_answer(&protocol::root_shown(), self.ids))),
+            Op::GetAttr if node == ROOT => Ok(Ok(protocol::attr_answer(&protocol::root_shown(), &self.ids))),
             Op::GetAttr => self.attributes(node),
             Op::ReadDir { offset, size } if node == ROOT => Ok(Ok(read_root(*offset, *size))),
             Op::ReadDir { offset, size } => self.read_dir(&call, *offset, *size),
@@ -295,8 +296,8 @@ impl Shared {
         let (parent, unlisted) = (call.node(), call.unlisted);
         let mut lanes = self.lanes();
         Ok(match lanes.lookup(parent, name) {
-            Lookup::Found(shown) => Ok(protocol::entry_answer(&shown, self.ids)),
-            Lookup::FoundRoot(root) => Ok(protocol::root_answer(root, self.ids)),
+            Lookup::Found(shown) => Ok(protocol::entry_answer(&shown, &self.ids)),
+            Lookup::FoundRoot(root) => Ok(protocol::root_answer(root, &self.ids)),
             Lookup::Absent { keep: true } => Ok(protocol::absent_answer()),
             Lookup::Absent { keep: false } => Err(Errno::NOENT),
             Lookup::Closed { lane, path } if !is_own(call.header.pid) => return Err(Need::Client(lane, path)),
@@ -314,7 +315,7 @@ impl Shared {
 
     fn attributes(&self, node: NodeId) -> Result<Result<Vec<u8>, Errno>, Need> {
         match self.lanes().attributes(node) {
-            Attributes::Found(shown) => Ok(Ok(protocol::attr_answer(&shown, self.ids))),
+            Attributes::Found(shown) => Ok(Ok(protocol::attr_answer(&shown, &self.ids))),
             Attributes::Fault(fault) => Err(Need::Bind(fault)),
             Attributes::Stale => Ok(Err(Errno::STALE)),
         }
@@ -479,7 +480,7 @@ impl Shared {
                     let is_answer = |bounds: &Vec<Bound>| bounds.iter().any(|bound| bound.path == path);
                     let result =
                         result.and_then(|bounds| if is_answer(&bounds) { Ok(bounds) } else { Err(UNANSWERED) });
-                    if result.as_ref().is_ok_and(|bounds| me.note_xattrs(view, bounds)) {
+                    if result.as_ref().is_ok_and(|bounds| me.is_too_late(view, bounds)) {
                         // What asked waits until its task, which must start again, is killed.
                         return;
                     }

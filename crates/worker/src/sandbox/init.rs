@@ -8,6 +8,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
+use crate::ids::{Ids, NOBODY, Places};
 use base::codec::Encode;
 use base::{ExitStatus, Limit};
 use rustix::event::{PollFd, PollFlags};
@@ -36,9 +37,6 @@ const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETUID);
-/// Largest id that is mapped, and what stands for those above.
-const ID_MAX: u32 = 65_535;
-const ID_OVERFLOW: u32 = 65_534;
 /// The part of the machine's memory that segments of System V's may take where no group counts them.
 const SEGMENTS_PART: u64 = 16;
 /// How long a task's last processes may take to die. Longer than a mirror answers.
@@ -177,8 +175,10 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     }
     let name = &setup.order.command.hostname;
     rustix::system::sethostname(&name[..name.len().min(64)]).map_err(step("host name"))?;
-    let [uid, gid] = [setup.order.command.uid, setup.order.command.gid].map(map_id);
-    descriptors::own_pipes(&setup.order, setup.root.id_base + uid, setup.root.id_base + gid);
+    let Ids { users, groups } = &setup.order.ids;
+    let [uid, gid] = [users.shown(setup.order.command.uid), groups.shown(setup.order.command.gid)];
+    let outside = |places: &Places, id| setup.root.id_base + places.offset_of(id).unwrap_or(NOBODY);
+    descriptors::own_pipes(&setup.order, outside(users, uid), outside(groups, gid));
     rootfs::enter(&setup.root)?;
 
     become_user(&setup, uid, gid).map_err(step("user"))?;
@@ -212,7 +212,8 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
             let outputs = descriptors::outputs(&setup.order, watch);
             // The first is this process itself.
             let first = setup.order.first_process.max(1);
-            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins, outputs, first)));
+            let listener = Listener::new(listener, watch.clone(), uid == 0, stand_ins, outputs, first);
+            return Ok(Some(listener.of_ids(setup.order.ids.clone())));
         }
     }
     if attributes {
@@ -235,10 +236,6 @@ fn die_with(zygote: BorrowedFd<'_>) -> Result<(), Failure> {
     }
 }
 
-fn map_id(id: u32) -> u32 {
-    if id > ID_MAX { ID_OVERFLOW } else { id }
-}
-
 fn become_user(setup: &Setup<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
     rustix::thread::move_into_link_name_space(setup.users.as_fd(), Some(LinkNameSpaceType::User))?;
     let keeps = if uid == 0 { ROOT_KEEPS } else { CapabilitySet::empty() };
@@ -251,7 +248,8 @@ fn become_user(setup: &Setup<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
             }
         }
     }
-    let groups: Vec<Gid> = setup.order.command.groups.iter().map(|group| Gid::from_raw(map_id(*group))).collect();
+    let groups: Vec<Gid> =
+        setup.order.command.groups.iter().map(|group| Gid::from_raw(setup.order.ids.groups.shown(*group))).collect();
     rustix::thread::set_thread_groups(&groups)?;
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     rustix::thread::set_thread_res_gid(gid, gid, gid)?;

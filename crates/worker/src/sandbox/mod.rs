@@ -14,9 +14,9 @@
 //! (parent-death signal), all processes of a task with its init (the kernel).
 //!
 //! A guest sees the overlay on its client's mirror, its own `/proc`, a read-only `/sys` and a small `/dev`. Whatever the
-//! tree holds at these three paths is covered, and a delta must ignore all three. Ids 0 to 65535 inside are
-//! [`Order::id_base`] and up outside: so the upper layer has them, and so the mirror must show files. Ids above 65535
-//! become 65534. No network but a loopback interface of the client's own, and for a task that may use the network an interface whose
+//! tree holds at these three paths is covered, and a delta must ignore all three. Low ids inside are
+//! [`Order::id_base`] and up outside: so the upper layer has them, and so the mirror must show files. Others have places among
+//! the last of these ([`crate::ids`]), or become nobody's. No network but a loopback interface of the client's own, and for a task that may use the network an interface whose
 //! packets go to the worker (`interfaces`).
 
 mod attempts;

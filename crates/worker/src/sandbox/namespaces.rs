@@ -10,10 +10,11 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::UnshareFlags;
 
+use crate::ids::Ids;
+
 use super::interfaces;
 use super::order::Failure;
 use super::sys::{self, Fork};
-use super::user::IDS;
 
 /// Clients whose namespaces are kept; beyond, the one that has been idle longest goes.
 const CLIENTS_MAX: usize = 64;
@@ -36,8 +37,9 @@ const LINKS: [(&str, &str); 6] = [
 #[derive(Debug)]
 pub struct Client {
     id_base: u32,
-    /// Its user namespace.
+    /// Its user namespace, and which ids that has.
     pub users: OwnedFd,
+    ids: Ids,
     /// The template of its `/dev`; `true`: it has mounts beneath it.
     pub devices: (PathBuf, bool),
     networks: Vec<OwnedFd>,
@@ -68,18 +70,21 @@ impl Clients {
     }
 
     /// What is kept for the client of these ids, made if need be, and a network namespace of its own. To be returned
-    /// with [`Clients::give_back`].
-    pub fn take(&mut self, id_base: u32) -> Result<(&Client, OwnedFd), Failure> {
+    /// with [`Clients::give_back`]. A user namespace of other ids stays that of the tasks that run in it.
+    pub fn take(&mut self, id_base: u32, ids: &Ids) -> Result<(&Client, OwnedFd), Failure> {
         self.clock += 1;
         let at = match self.all.iter().position(|client| client.id_base == id_base) {
             Some(at) => at,
             None => {
                 self.make_room();
-                self.all.push(Client::new(id_base, &self.place)?);
+                self.all.push(Client::new(id_base, ids, &self.place)?);
                 self.all.len() - 1
             }
         };
         let client = &mut self.all[at];
+        if client.ids != *ids {
+            (client.users, client.ids) = (new_users(id_base, ids)?, ids.clone());
+        }
         let network = match client.networks.pop() {
             Some(network) => network,
             None => new_network().map_err(failed("network namespace"))?,
@@ -111,16 +116,17 @@ impl Clients {
 }
 
 impl Client {
-    fn new(id_base: u32, place: &Path) -> Result<Self, Failure> {
-        let users = new_users(id_base)?;
+    fn new(id_base: u32, ids: &Ids, place: &Path) -> Result<Self, Failure> {
+        let users = new_users(id_base, ids)?;
         let path = place.join(format!("dev-{id_base}"));
         let nested = make_devices(&path, id_base).map_err(failed("device folder"))?;
-        Ok(Self { id_base, users, devices: (path, nested), networks: Vec::new(), running: 0, last_used: 0 })
+        let (devices, ids, networks) = ((path, nested), ids.clone(), Vec::new());
+        Ok(Self { id_base, users, ids, devices, networks, running: 0, last_used: 0 })
     }
 }
 
-/// A user namespace in which 0 to 65535 are `id_base` and up outside, and that can have no children.
-fn new_users(id_base: u32) -> Result<OwnedFd, Failure> {
+/// A user namespace in which the low ids are `id_base` and up outside and `ids` have their places, and that can have no children.
+fn new_users(id_base: u32, ids: &Ids) -> Result<OwnedFd, Failure> {
     const STEP: &str = "user namespace";
     let (wait, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed(STEP))?;
     // SAFETY: the zygote has one thread, and the child ends in exit_now.
@@ -135,9 +141,8 @@ fn new_users(id_base: u32) -> Result<OwnedFd, Failure> {
         Fork::Parent(helper, _) => helper,
     };
     let mapped = (|| {
-        let map = format!("0 {id_base} {IDS}");
-        fs::write(format!("/proc/{helper}/uid_map"), &map)?;
-        fs::write(format!("/proc/{helper}/gid_map"), &map)?;
+        fs::write(format!("/proc/{helper}/uid_map"), ids.users.map(id_base))?;
+        fs::write(format!("/proc/{helper}/gid_map"), ids.groups.map(id_base))?;
         let path = format!("/proc/{helper}/ns/user");
         let users = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(&go, b"g")?;

@@ -17,6 +17,8 @@ use base::watch::{HEAD_BYTES, OutputFile};
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
+use crate::ids::Ids;
+
 use super::order::{Lock, Sought};
 use super::scripts::{self, Scripts};
 use super::seccomp::{self, Caller};
@@ -25,6 +27,7 @@ use super::{attributes, copying, sys};
 
 mod addresses;
 mod locking;
+mod owners;
 mod processes;
 
 use locking::{flags_of_how, on_lock, range};
@@ -78,6 +81,7 @@ pub struct Listener {
     first_process: u32,
     /// The pipes to its client: devices and inodes.
     outputs: [Option<(u64, u64)>; 2],
+    ids: Ids,
 }
 
 /// A call that waits.
@@ -144,6 +148,7 @@ impl Listener {
             made_by_any_name: RefCell::default(),
             sought: addresses::Looked::default(),
             first_process,
+            ids: Ids::default(),
         }
     }
 
@@ -304,7 +309,7 @@ impl Listener {
             _ if number >= libc::c_long::from(seccomp::X32) => {
                 Decision::CallOff("a program of it is for the x32 interface, which workers do not have".into())
             }
-            _ => self.on_refused(number),
+            _ => self.on_owner(notice).unwrap_or_else(|| self.on_refused(number)),
         }
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
+use crate::ids::Ids;
 use base::codec::{Encode, Malformed, Reader, Writer};
 use base::{Command, ExitStatus, Mount, Usage, Watch, WindowSize};
 
@@ -14,7 +15,7 @@ const ORDER_BYTES_MAX: u64 = 32 << 20;
 /// One task to be started.
 #[derive(Debug)]
 pub struct Order {
-    /// What to run. Ids above 65535 are mapped to 65534.
+    /// What to run. Its ids that have no place among `ids` become nobody's.
     pub command: Command,
     /// Folder that is the lower layer of the task's root: a lane of a mirror, mounted where the worker sees it.
     pub lower: PathBuf,
@@ -30,8 +31,10 @@ pub struct Order {
     pub stderr: Sink,
     /// The task has a terminal of this size.
     pub terminal: Option<WindowSize>,
-    /// Ids 0 to 65535 inside are `id_base` and up outside. One number per client, never shared.
+    /// Low ids inside are `id_base` and up outside. One number per client, never shared.
     pub id_base: u32,
+    /// Where the others are.
+    pub ids: Ids,
     /// CPUs that the task is to use, and that `nproc` shows; empty: all. A program can undo this.
     pub cpus: Vec<u32>,
     /// Number of the program's process inside; 0: the next one.
@@ -135,6 +138,7 @@ impl Order {
             out.u32(window.columns.into());
         });
         out.u32(self.id_base);
+        self.ids.encode(&mut out);
         out.list(&self.cpus, |out, cpu| out.u32(*cpu));
         out.u32(self.first_process);
         out.option(self.memory_bytes_max.as_ref(), |out, bytes| out.u64(*bytes));
@@ -185,6 +189,7 @@ impl Order {
             stderr,
             terminal,
             id_base: from.u32()?,
+            ids: Ids::decode(from)?,
             cpus: from.list(|from| from.u32())?,
             first_process: from.u32()?,
             memory_bytes_max: from.option(|from| from.u64())?,
@@ -487,6 +492,8 @@ mod tests {
     #[test]
     fn orders_and_reports_round_trip() {
         let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        let table = crate::ids::Table::new(7);
+        table.place(&Command { uid: 70_000, gid: 70_001, ..Command::default() }).expect("there is room");
         let order = Order {
             command: Command { argv: vec![b"x".to_vec()], ..Command::default() },
             lower: "/l".into(),
@@ -496,6 +503,7 @@ mod tests {
             stderr: Sink::SameAsStdout,
             terminal: Some(WindowSize { rows: 2, columns: 3 }),
             id_base: 7,
+            ids: table.places(),
             cpus: vec![1],
             first_process: 3000,
             memory_bytes_max: Some(9),
@@ -513,7 +521,7 @@ mod tests {
         let (bytes, descriptors) = order.pack();
         let copies = descriptors.iter().map(|fd| fd.try_clone_to_owned().expect("a copy")).collect();
         let again = Order::unpack(&bytes, copies).expect("a good order");
-        assert_eq!(again.pack().0, bytes);
+        assert_eq!((again.pack().0, &again.ids), (bytes.clone(), &order.ids));
         assert!(Order::unpack(&bytes, Vec::new()).is_err(), "descriptors are missing");
 
         let ended =

@@ -20,6 +20,8 @@ use pieces::{
     OUTPUTS, allocates, any_bit, asks_what_output_is, equals, opens, raises_disk, raises_policy, seeks_output,
 };
 
+pub use owners::{Kind, owners};
+mod owners;
 mod pieces;
 
 const LOAD: u16 = 0x20;
@@ -282,6 +284,8 @@ enum Verdict {
     Output,
     /// What standard output or error is; the flags are this argument.
     StatOutput(u32),
+    /// Ids that have no fixed place, from this argument on.
+    Owners(u32, u32),
     /// Those of the init itself go on ([`sys::poll`]).
     UnlessInit,
 }
@@ -335,6 +339,10 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_open && watched.is_some() => Verdict::OpenToAdd(1),
         // Its flags are in memory. Few programs use it.
         _ if number == SYS_openat2 && is_watched(|variant| variant.lock_files) => Verdict::UnlessInit,
+        _ if number == SYS_setgroups && watched.is_some() => Verdict::Return(NOTIFY),
+        _ if let Some((at, kinds)) = owners(number).filter(|_| watched.is_some()) => {
+            Verdict::Owners(at as u32, kinds.len() as u32)
+        }
         _ if number == SYS_lseek && watched.is_some() => Verdict::SeekOutput,
         _ if number == SYS_ftruncate && watched.is_some() => Verdict::Output,
         _ if number == SYS_fstat && is_watched(|variant| variant.outputs) => Verdict::Output,
@@ -541,6 +549,7 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         Verdict::Open(at) => opens(at, O_EXCL | O_APPEND, program),
         Verdict::OpenToAdd(at) => opens(at, O_APPEND, program),
         Verdict::RenameToNew => any_bit(4, RENAME_NOREPLACE, [NOTIFY, ALLOW], program),
+        Verdict::Owners(at, count) => owners::names_wide(at, count, program),
         Verdict::Allocate => allocates(program),
         Verdict::SeekOutput => seeks_output(program),
         Verdict::StatOutput(flags) => asks_what_output_is(flags, program),

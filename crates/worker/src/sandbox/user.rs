@@ -11,11 +11,10 @@ use rustix::thread::UnshareFlags;
 
 use super::Error;
 use super::sys::{self, Fork};
+use crate::ids::IDS;
 
 /// Where the guests' ids start inside the worker's namespace.
 pub const ID_BASE: u32 = 1;
-/// Ids of a client.
-pub const IDS: u32 = 65_536;
 
 /// Enters a user namespace and a mount namespace of its own. The process must have one thread only.
 pub fn enter() -> Result<(), Error> {

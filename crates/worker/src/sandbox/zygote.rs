@@ -211,7 +211,7 @@ impl State {
         events: Option<&OwnedFd>,
     ) -> Result<(i32, OwnedFd, OwnedFd), Failure> {
         let id_base = order.id_base;
-        let (client, network) = self.clients.take(id_base)?;
+        let (client, network) = self.clients.take(id_base, &order.ids)?;
         let group = slot.and_then(|slot| slot.folder.as_ref()).map(|folder| folder.as_fd());
         // SAFETY: this process has one thread; the child runs the task's init, which ends in exit_now.
         match unsafe { sys::fork_into(NAMESPACES, group) } {

@@ -68,6 +68,30 @@ fn files_are_the_clients_users() {
     }
 }
 
+#[test]
+fn ids_of_a_directory_are_the_clients() {
+    let world = world!();
+    let mut order = world.shell(
+        "id -u; id -g; id -G; touch made; chgrp 70002 made; stat -c %u:%g made; chgrp 70003 made 2> /dev/null || echo no",
+    );
+    let command = &mut order.command;
+    (command.uid, command.gid, command.groups) = (1_200_345_678, 70_001, vec![70_001, 70_002]);
+    order.ids = world::places(&order);
+    let upper = order.scratch.join("upper/tmp");
+    let lines = ["1200345678", "70001", "70001 70002", "1200345678:70002", "no", ""];
+    assert_eq!(world.run(order).0, lines.join("\n"));
+    let found = std::fs::metadata(upper.join("made")).expect("it is in the upper layer");
+    let first = BASE + worker::ids::WIDE_MIN;
+    assert_eq!((found.uid(), found.gid()), (first, first + 1));
+    // As many as there can be, of numbers as long as there are.
+    let mut order = world.shell("id -u; id -G | wc -w");
+    order.command.uid = u32::MAX - 1;
+    order.command.groups = (0..159).map(|number| u32::MAX - 1 - number).collect();
+    order.command.gid = u32::MAX - 500;
+    order.ids = world::places(&order);
+    assert_eq!(world.run(order).0, "4294967294\n160\n");
+}
+
 /// Why a watched task with this script is called off; `None` if it ends.
 fn called_off(world: &world::World, script: &str, uid: u32, watch: Watch) -> Option<String> {
     let mut order = world.shell(script);
@@ -108,6 +132,12 @@ fn a_watched_task_is_called_off_where_only_its_client_can_do_what_it_does() {
         // Who may not do it at home either is told so.
         (python("import ctypes; assert ctypes.CDLL(None).mount(b\"x\", b\"/\", b\"tmpfs\", 0, 0)"), UID, None),
         ("mknod d c 1 3".to_owned(), 0, Some("a device file")),
+        ("touch f; chown 5:7 f; chown 65534 f; chown -h :100 f".to_owned(), 0, None),
+        ("touch f; chown 70000 f".to_owned(), 0, Some("names the user 70000")),
+        ("touch f; chgrp 70001 f".to_owned(), UID, Some("names the group 70001")),
+        (python("import os; os.setresuid(5, 70000, -1)"), 0, Some("names the user 70000")),
+        (python("import os; os.setgroups([5, 70002])"), 0, Some("names the group 70002")),
+        (python("import os; os.setgroups([5, 65534]); os.setgid(5)"), 0, None),
         ("mknod f p".to_owned(), UID, None),
         ("cd $(mktemp -d); fallocate -l 100M f; stat -c %s f | grep -q 104857600".to_owned(), UID, None),
         ("cd $(mktemp -d); fallocate -l 1000000G f || true".to_owned(), UID, Some("it has 1024000000 MiB kept free")),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::{Command, ExitStatus};
 use tokio::runtime::Runtime;
+use worker::ids::{Ids, Table};
 use worker::sandbox::{self, Config, Error, Event, Failure, Guest, Input, Order, Priority, SandboxServer, Sink};
 
 pub const BASE: u32 = 0x6100_0000;
@@ -67,6 +68,7 @@ impl World {
             stderr: Sink::Null,
             terminal: None,
             id_base: BASE,
+            ids: Default::default(),
             cpus: Vec::new(),
             first_process: 0,
             memory_bytes_max: None,
@@ -135,6 +137,13 @@ impl World {
         assert!(matches!(event, Event::Started { .. }), "{event:?}");
         guest
     }
+}
+
+/// The places of an order's ids.
+pub fn places(order: &Order) -> Ids {
+    let table = Table::new(order.id_base);
+    table.place(&order.command).expect("there is room");
+    table.places()
 }
 
 impl Drop for World {

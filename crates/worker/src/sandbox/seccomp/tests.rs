@@ -64,6 +64,7 @@ fn filter_looks_at_arguments() {
         for (mode, len, answer) in [(0, 1 << 20, ALLOW), (0, 1 << 30, few), (hole, 1 << 30, ALLOW)] {
             assert_eq!(call(SYS_fallocate, &[3, mode, 0, len]), answer, "{mode} {len}");
         }
+        assert_eq!(call(SYS_fchownat, &[70_000, 70_000, 1000, u32::MAX, 70_000]), ALLOW, "no group");
         assert_eq!(call(SYS_setpriority, &[0, 0, 19]), ALLOW);
         assert_eq!(call(SYS_setpriority, &[0, 0, -1i32 as u32]), few);
         for policy in [SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_IDLE | SCHED_RESET_ON_FORK] {
@@ -89,6 +90,10 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_mount, &[][..], REFUSE, NOTIFY),
         (SYS_io_uring_setup, &[], REFUSE, NOTIFY),
         (SYS_connect, &[], ALLOW, NOTIFY),
+        (SYS_fchownat, &[0, 0, 1000, 70_000], ALLOW, NOTIFY),
+        (SYS_fchown, &[70_000, u32::MAX, 70_000], ALLOW, NOTIFY),
+        (SYS_setresuid, &[5, u32::MAX, 1_200_345_678], ALLOW, NOTIFY),
+        (SYS_setgroups, &[1], ALLOW, NOTIFY),
         (SYS_copy_file_range, &[], ALLOW, NOTIFY),
         (SYS_ioctl, &[0, copying::CLONE_FILE], ALLOW, NOTIFY),
         (SYS_ioctl, &[0, copying::CLONE_RANGE], ALLOW, NOTIFY),
