@@ -6,6 +6,7 @@
 
 use crate::desk::Desk;
 use crate::needs::{Lack, Lent, Tags};
+use crate::registry::trust;
 use crate::work::GIVES;
 use base::NodeId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -15,6 +16,7 @@ use tasks::{
     Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Policy, Refusal, Report, Shape,
     TaskName, Urgency, Waits,
 };
+use wire::Trust;
 use wire::message::Expected;
 
 mod choosing;
@@ -121,9 +123,11 @@ impl Worker {
         self.is_drained || self.lent.largest == 0
     }
 
-    /// What it lends, or no CPUs and what it will lend when it takes tasks again.
+    /// What it lends, or no CPUs and what it will lend when it takes tasks again. One that waits for approval may be given any task then.
     fn lends_in_time(&self) -> Lent {
-        if self.takes_none() { Lent { cpus: 0, expected: self.lent.expected, ..self.most } } else { self.lent }
+        let trust = if self.about.trust == Trust::Waiting { Trust::Own } else { self.about.trust };
+        let tags = self.most.tags | trust::tags(trust);
+        if self.takes_none() { Lent { cpus: 0, expected: self.lent.expected, tags, ..self.most } } else { self.lent }
     }
 }
 

@@ -29,8 +29,11 @@ pub struct About {
 impl Placement {
     /// Notes what is known of a worker that has joined.
     pub fn is_known(&mut self, node: NodeId, about: About) {
-        if let Some(worker) = self.workers.get_mut(&node) {
-            worker.about = about;
+        let Some(worker) = self.workers.get_mut(&node) else { return };
+        worker.about = about;
+        if worker.about.trust == Trust::Waiting {
+            // It has nothing, and lends nothing yet: only what it may lend is another.
+            let _ = self.fit(node);
         }
     }
 

@@ -168,6 +168,23 @@ fn a_launch_waits_for_no_worker_that_takes_none() {
 }
 
 #[test]
+fn a_job_waits_for_a_worker_that_waits_for_approval() {
+    let mut placement = placement();
+    placement.join(node(1), Lent::by_machine(4), true);
+    placement.is_known(node(1), About { trust: Trust::Waiting, ..About::default() });
+    let own = Need { tags: trust::tags(Trust::Own), ..wanted(4).need };
+    assert!(placement.lent_in_time().has_all(&own) && !placement.lent().has_all(&own));
+    let why = format!(": {} (waits for `gleaner approve`)", node(1).short());
+    assert_eq!(placement.resting_for(&own), why);
+    let wanted = Wanted { need: own, ..wanted(4) };
+    assert!(matches!(placement.submit(Ticket(1), wanted), Err(Refused::NoWorker(_))), "a launch does not wait");
+    assert_eq!(placement.trusts(node(1), Trust::Volunteer, false), vec![]);
+    assert!(!placement.lent_in_time().has_all(&own), "now it is known");
+    placement.trusts(node(1), Trust::Own, false);
+    assert_eq!(placement.submit(Ticket(2), wanted).expect("fits").len(), 1);
+}
+
+#[test]
 fn a_task_would_be_better_off_only_where_it_may_be() {
     let mut placement = placement();
     let tags = placement.tags.lent(&["here".to_owned()]);
