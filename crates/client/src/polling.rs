@@ -24,6 +24,10 @@ const IDLE_MIN: Duration = Duration::from_secs(5);
 const IDLE_PART: f64 = 0.1;
 /// … and has woken up so often, as far as its worker tells: a program that sleeps once, or waits for its input, does not.
 const WAKES_MIN: u32 = 3;
+/// It begins again if it has had so little processor time in all, or so small a part of its time: what it has done is lost by that, …
+const LOST_MAX: Duration = Duration::from_secs(1);
+/// … and so often at most, together with what else it begins again for: it may wait for something else.
+const MOVES_MAX: u32 = 2;
 /// Most paths that are looked at for it.
 const PATHS_MAX: usize = 4096;
 
@@ -53,9 +57,12 @@ impl Polling {
         !self.is_done && self.wakes >= WAKES_MIN && u128::from(self.idle_us) >= IDLE_MIN.as_micros()
     }
 
-    /// What it waits for is found.
-    pub fn end(&mut self) {
+    /// What it waits for is found. Returns whether it has done so little that it may begin again.
+    pub fn end(&mut self) -> bool {
         self.is_done = true;
+        self.last.as_ref().is_some_and(|(last, _)| {
+            u128::from(last.cpu_us) <= LOST_MAX.as_micros() || last.cpu_us as f64 <= last.ran_us as f64 * IDLE_PART
+        })
     }
 }
 
@@ -100,25 +107,28 @@ async fn changed(running: &Arc<Running>) -> Option<TreePath> {
 }
 
 impl Exchange<'_> {
-    /// Looks whether it waits for what cannot come where it runs. It runs here then, if nobody would notice, or begins again; else its caller
-    /// is told.
+    /// Looks whether it waits for what cannot come where it runs. It runs here then, or begins again, if nobody would notice and little is
+    /// lost; else its caller is told.
     pub(crate) async fn on_polling(&mut self, replies: &mut Replies) -> Option<Outcome> {
         let path = changed(&self.running).await?;
-        self.headway.polling.end();
+        let has_done_little = self.headway.polling.end();
         let why = format!(
             "it seems to wait until {path} changes, which has changed since its launch: elsewhere a command sees its files as they were then"
         );
         self.record.note(why.clone());
-        if self.session.hedge.is_some() || self.session.is_contestant() || self.session.is_noticed() {
+        let session = &mut *self.session;
+        let is_alone = session.hedge.is_none() && !session.is_contestant() && session.ending.is_none();
+        if !is_alone || session.is_noticed() || !has_done_little || session.moves >= MOVES_MAX {
             self.record.begins_waiting(&why);
             if self.session.is_listened_to() {
                 let _ = replies.send(&Reply::Note(why)).await;
             }
             return None;
         }
+        session.moves += 1;
         self.cancel().await;
         match self.session.options.no_local {
-            false => Some(Outcome::Unable(why)),
+            false => Some(Outcome::Unplaced(why)),
             true => Some(Outcome::Evicted(why)),
         }
     }
@@ -146,6 +156,18 @@ mod tests {
         assert_eq!(seconds(|_| 1_200), Some(5));
         assert_eq!(seconds(|second| if second.is_multiple_of(5) { 900 } else { 0 }), Some(15));
         assert_eq!(seconds(|second| if second < 20 { 800_000 } else { 50 }), Some(24), "after its work");
+    }
+
+    #[test]
+    fn who_has_done_much_does_not_begin_again_for_it() {
+        let mut polling = Polling::default();
+        assert!(!polling.end(), "nothing is known of it");
+        polling.progress(&progress(20_000, 900_000), 0);
+        assert!(polling.end());
+        polling.progress(&progress(20_000, 3_000_000), 0);
+        assert!(!polling.end());
+        assert!(!polling.progress(&progress(90_000, 3_100_000), 0), "once is enough");
+        assert!(polling.end(), "most of the time it has waited");
     }
 
     #[test]
