@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, PipeReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -114,6 +114,8 @@ pub struct Outcome {
     pub stdout: Vec<u8>,
     /// What it wrote to standard error.
     pub stderr: Vec<u8>,
+    /// Bytes of its input that nobody has taken.
+    pub left: usize,
     /// When it was started.
     pub started: SystemTime,
     /// When it had ended.
@@ -185,8 +187,9 @@ impl Run {
             other => other,
         })?;
         let ended = pump.turn(&mut child, clock + self.limit)?;
+        let left = pump.left();
         let [stdout, stderr] = pump.collected;
-        Ok(Outcome { ended, stdout, stderr, started, finished: SystemTime::now(), elapsed: clock.elapsed() })
+        Ok(Outcome { ended, stdout, stderr, left, started, finished: SystemTime::now(), elapsed: clock.elapsed() })
     }
 
     fn spawn(&mut self) -> Result<(Child, Pump)> {
@@ -220,6 +223,7 @@ impl Run {
         if pump.endless || !pump.to_write.is_empty() {
             let (reader, writer) = std::io::pipe().context(|| "cannot make a pipe".to_owned())?;
             rustix::io::ioctl_fionbio(&writer, true).context(|| "cannot set a pipe non-blocking".to_owned())?;
+            pump.input = Some(reader.try_clone().context(|| "cannot duplicate a descriptor".to_owned())?);
             self.command.stdin(reader);
             pump.writer = Some(File::from(OwnedFd::from(writer)));
         }
@@ -247,6 +251,8 @@ struct Pump {
     readers: [Option<File>; 2],
     collected: [Vec<u8>; 2],
     writer: Option<File>,
+    /// The command's end of that pipe.
+    input: Option<PipeReader>,
     to_write: VecDeque<u8>,
     endless: bool,
     master: Option<OwnedFd>,
@@ -318,6 +324,12 @@ impl Pump {
         }
         self.type_next()?;
         Ok(ready[3])
+    }
+
+    /// What nobody has taken of the input.
+    fn left(&self) -> usize {
+        let in_pipe = self.input.as_ref().and_then(|input| rustix::io::ioctl_fionread(input).ok());
+        self.to_write.len() + in_pipe.unwrap_or(0) as usize
     }
 
     fn read(&mut self, slot: usize) {

@@ -174,7 +174,10 @@ impl Request {
         let program = base::path::printable(&self.command.argv[0]);
         if failure.step == STEP_EXECUTE || failure.step == STEP_DIRECTORY {
             let message = match failure.errno {
-                libc::ENOENT if failure.step == STEP_EXECUTE => format!("{program}: command not found"),
+                // Its client has found the program itself.
+                libc::ENOENT if failure.step == STEP_EXECUTE => {
+                    format!("{program}: its interpreter or loader is missing")
+                }
                 _ if failure.step == STEP_EXECUTE => format!("{program}: {}", failure.message),
                 _ => format!("{}: {}", base::path::printable(&self.command.cwd), failure.message),
             };

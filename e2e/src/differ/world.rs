@@ -326,6 +326,10 @@ fn judge(local: &Half, remote: &Half, shells: bool, passed: &[(OsString, OsStrin
         if here.ended != there.ended {
             add(format!("ended locally with {}, remotely with {}", here.ended, there.ended));
         }
+        // How much a shell's programs read at a time is a matter of what there is.
+        if !shells && here.left != there.left {
+            add(format!("leaves {} bytes of its input locally, {} remotely", here.left, there.left));
+        }
         for (name, here, there) in
             [("standard output", &here.stdout, &there.stdout), ("standard error", &here.stderr, &there.stderr)]
         {

@@ -39,7 +39,7 @@ fn complaint(program: &[u8], error: i32) -> (String, u8) {
     let path = Path::new(std::ffi::OsStr::from_bytes(program));
     match error {
         libc::ENOENT if is_path && path.exists() => {
-            (format!("{name}: its interpreter or loader is missing"), NOT_EXECUTABLE)
+            (format!("{name}: its interpreter or loader is missing"), NOT_FOUND)
         }
         libc::ENOENT if is_path => (format!("{name}: no such file or directory"), NOT_FOUND),
         libc::ENOENT => (format!("{name}: command not found"), NOT_FOUND),

@@ -130,6 +130,11 @@ fn what_is_written_to_a_closed_output_fails() {
         ("\"$0\" run --no-remote --json --job - <&-", 2, "standard input: Bad file descriptor"),
         ("\"$0\" config >&-", 69, "writing to standard output: Bad file descriptor"),
         ("\"$0\" run --no-remote no-such-program", 127, "no-such-program: command not found"),
+        (
+            "s=$(mktemp) && echo '#!/no/such' > $s && chmod 755 $s && \"$0\" run --no-remote $s; r=$?; rm $s; exit $r",
+            127,
+            "its interpreter or loader is missing",
+        ),
     ] {
         let (code, out, err) = run(line);
         assert!(code == Some(status) && (out + &err).contains(said), "{line}: {code:?} {err}");
