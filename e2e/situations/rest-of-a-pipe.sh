@@ -20,5 +20,12 @@ said=; for n in 1 2 3; do echo $n >&"${COPROC[1]}"; read -r twice <&"${COPROC[0]
 is "a coprocess" "$said" " 2 4 6"
 head -c 30000000 /dev/urandom > big
 is "thirty megabytes" "$($there cat < <(cat big) | cksum)" "$(cksum < big)"
+file() { head -n 20000 big.txt > f; exec 5< f; rm f; (${1+$there} sh -c 'read a; echo $a'; cksum) <&5; }
+seq 30000 > big.txt; is "a file without a name" "$(file there | xargs)" "$(file | xargs)"
+is "a long here-string" "$({ $there sh -c 'read a; echo $a'; cksum; } <<< "$(cat big.txt)" | xargs)" "$({ sh -c 'read a; echo $a'; cksum; } <<< "$(cat big.txt)" | xargs)"
+shared() { (for i in $(seq 200); do echo $i; sleep 0.005; done) | (
+    (sleep 0.2; $1 dd bs=8 count=60 iflag=fullblock status=none > o1) <&0 & (sleep 0.4; $1 dd bs=8 count=5 iflag=fullblock status=none > o2) <&0 &
+    wait; cat > rest; cat o1 o2 rest | tr -d '\n' | fold -w1 | sort | uniq -c | xargs); }
+is "shared by two and the next" "$(shared "$there")" "$(shared "")"
 is "called off" "$(seq 3 | (timeout 60 remrun sh -c 'read x; mknod dev c 1 3 2>/dev/null; echo $x'; cat) | xargs)" "1 2 3"
 exit $bad

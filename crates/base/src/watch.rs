@@ -97,6 +97,9 @@ impl Watch {
 /// Why a task is called off that uses the network and may not; what it uses follows.
 pub const USES_NETWORK: &str = "it uses the network";
 
+/// Why a command is called off whose worker does not know, now, who owns what it uses or names; what that is follows.
+pub const OWNERS: &str = "it uses or names owners that its worker has no place for";
+
 /// Why a program of this name stays at the client, or calls its task off, that has others' rights when it is executed there.
 pub fn takes_rights(name: &str) -> String {
     format!("{name} takes on other rights, which it can only get on this machine")

@@ -7,6 +7,7 @@ use crate::roaming::SleepWatch;
 use crate::run::{CODE_FAILED, Outcome, Session};
 use base::ExitStatus;
 use base::door::{Reply, Request};
+use base::watch::OWNERS;
 use std::time::{Duration, Instant};
 use wire::message::{Exited, InputKind, OutputKind};
 use wire::until;
@@ -119,11 +120,23 @@ pub(crate) fn is_ending(signal: u8) -> bool {
     wire::message::is_ending(signal.into())
 }
 
+impl Outcome {
+    /// It was called off by its worker.
+    pub(crate) fn unable(why: String) -> Self {
+        if why.starts_with(OWNERS) { Self::UnableNow(why) } else { Self::Unable(why) }
+    }
+}
+
 /// What becomes of a command whose attempt came out like this after its caller sent `ending`.
 pub(crate) fn heed(outcome: Outcome, ending: Option<u8>) -> Outcome {
     match (outcome, ending) {
         (
-            Outcome::Lost(_) | Outcome::Evicted(_) | Outcome::Unplaced(_) | Outcome::Unable(_) | Outcome::Contended(_),
+            Outcome::Lost(_)
+            | Outcome::Evicted(_)
+            | Outcome::Unplaced(_)
+            | Outcome::Unable(_)
+            | Outcome::UnableNow(_)
+            | Outcome::Contended(_),
             Some(signal),
         ) => Outcome::Cancelled(Some(signal)),
         (outcome, _) => outcome,

@@ -46,6 +46,9 @@ fn unreadable(fd: &OwnedFd) -> Option<&'static str> {
     }
     let flags = fcntl_getfl(fd).ok()?;
     let closed = flags.contains(OFlags::WRONLY) || flags.contains(OFlags::PATH);
+    if flags.contains(OFlags::DIRECT) && stdio::kind(fd) == Some(FileType::Fifo) {
+        return Some("is a pipe of packets, each of which is read as one");
+    }
     let is_changed = flags.contains(OFlags::RDWR) && stdio::kind(fd) == Some(FileType::RegularFile);
     match closed {
         true => Some("is not open for reading"),

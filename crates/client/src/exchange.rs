@@ -540,7 +540,7 @@ impl<'a> Exchange<'a> {
             FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),
             FailedKind::Evicted => Outcome::Evicted(failed.message),
             FailedKind::NoWorker => Outcome::Unplaced(failed.message),
-            FailedKind::Unable => Outcome::Unable(failed.message),
+            FailedKind::Unable => Outcome::unable(failed.message),
             FailedKind::Cancelled if !self.started => Outcome::Cancelled(self.signal),
             FailedKind::Cancelled | FailedKind::Refused | FailedKind::Changed => Outcome::Refused(failed.message),
         }

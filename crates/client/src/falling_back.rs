@@ -40,6 +40,12 @@ impl Session {
         reply
     }
 
+    /// It cannot be done elsewhere now; the next one of the kind may be.
+    pub(crate) async fn called_off_now(&mut self, why: String, record: &mut Record) -> Reply {
+        record.note(format!("called off: {why}"));
+        self.fall_back(why).await
+    }
+
     /// Whether anybody can know that it ran elsewhere.
     pub(crate) fn is_noticed(&self) -> bool {
         let delivered = self.stdout.delivered() + self.stderr.delivered() + self.terminal.delivered();

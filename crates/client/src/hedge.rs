@@ -299,7 +299,9 @@ impl Exchange<'_> {
     /// Its worker says how far it has come.
     pub(crate) async fn on_progress(&mut self, progress: Progress, replies: &mut Replies) -> Option<Outcome> {
         self.record.progress(&progress);
-        let may_poll = self.headway.polling.progress(&progress, lock(&self.running.asked).questions);
+        // Who has read something has not waited for a file.
+        let questions = lock(&self.running.asked).questions + self.session.input.told();
+        let may_poll = self.headway.polling.progress(&progress, questions);
         self.headway.progress(progress);
         let polls = if may_poll { self.on_polling(replies).await } else { None };
         self.session.daemon.records.tell(self.record);

@@ -1,6 +1,6 @@
 //! A command's standard input at the client, over all attempts of its task.
 
-use crate::peek::{Peeked, Taken};
+use crate::peek::{Part, Peeked, Taken};
 use crate::stdio::{self, Done, Stop};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
@@ -18,8 +18,8 @@ pub struct Input {
     fd: Arc<OwnedFd>,
     /// All that was taken of it.
     taken: Arc<Mutex<Taken>>,
-    /// It is a pipe that is looked into, and the number of the attempt that does, if this one does.
-    peeked: Option<Arc<Peeked>>,
+    /// It is one that can be looked into, and the number of the attempt that does, if this one does.
+    part: Option<Part>,
     peeks: Option<u32>,
     /// There is no more.
     pub(crate) ended: bool,
@@ -38,9 +38,9 @@ pub struct Input {
 impl Input {
     /// Nothing read yet.
     pub fn new(fd: Arc<OwnedFd>) -> Self {
-        let (taken, peeked, peeks, ended, foreground) = (Arc::default(), None, None, false, true);
+        let (taken, part, peeks, ended, foreground) = (Arc::default(), None, None, false, true);
         let (pause, reading, failed, is_unsettled) = (None, None, None, false);
-        Self { fd, taken, peeked, peeks, ended, foreground, pause, reading, failed, is_unsettled }
+        Self { fd, taken, part, peeks, ended, foreground, pause, reading, failed, is_unsettled }
     }
 
     /// The caller's descriptor.
@@ -68,21 +68,30 @@ impl Input {
         Bytes::copy_from_slice(&lock(&self.taken).kept)
     }
 
-    /// The task has taken so many bytes since its attempt began, and its worker goes on to say so: before the first, the pipe can be looked into.
+    /// The task has taken so many bytes since its attempt began, and its worker goes on to say so: before the first, it can be looked into.
     pub(crate) fn note_taken(&mut self, bytes: u64) {
         if bytes == 0 && self.peeks.is_none() && self.reading.is_none() {
-            if self.peeked.is_none() {
-                self.peeked = Peeked::new(self.fd.clone(), self.taken.clone());
+            if self.part.is_none() {
+                self.part = Part::new(self.fd.clone(), self.taken.clone());
             }
-            self.peeks = self.peeked.as_ref().map(|peeked| peeked.begin());
+            self.peeks = self.peeked().map(|peeked| peeked.begin());
         } else if let Some(peeked) = self.looked_into() {
             peeked.note_taken(bytes);
         }
     }
 
-    /// The pipe that this attempt looks into.
+    fn peeked(&self) -> Option<&Arc<Peeked>> {
+        self.part.as_ref()?.peeked.as_ref()
+    }
+
+    /// What this attempt looks into.
     fn looked_into(&self) -> Option<&Arc<Peeked>> {
-        self.peeks.and(self.peeked.as_ref())
+        self.peeks.and(self.peeked())
+    }
+
+    /// How much the attempt has taken, as far as that is known.
+    pub(crate) fn told(&self) -> u64 {
+        self.looked_into().map_or(0, |peeked| peeked.told())
     }
 
     /// Whether something else has read what this attempt was sent.
@@ -101,7 +110,7 @@ impl Input {
         if self.reading.is_some() || self.ended || (terminal && !self.foreground) {
             return;
         }
-        let peeked = self.peeks.zip(self.peeked.clone());
+        let peeked = self.peeks.zip(self.peeked().cloned());
         // Without an event of its own a read cannot be called off, and the terminal is shared as well as it can be.
         self.pause = if terminal || peeked.is_some() { Stop::new().ok() } else { None };
         let (fd, stop, pause) = (self.fd.clone(), stop.clone(), self.pause.clone());
@@ -149,12 +158,6 @@ impl Input {
             Done::Ok(_) | Done::Closed | Done::Stopped | Done::Failed(_) => self.ended = true,
         }
         None
-    }
-}
-
-impl Drop for Input {
-    fn drop(&mut self) {
-        self.peeked.iter().for_each(|peeked| peeked.end());
     }
 }
 

@@ -1,15 +1,15 @@
-//! A pipe as standard input: what is in it stays there until the task is known to have taken it.
+//! A pipe, or a file without a name, as standard input: what is in it stays there until the task is known to have taken it.
 //!
 //! Here, a command that reads a part of a pipe leaves the rest to the next one: `seq 5 | (read first; cat)`. A task far away is sent what it
-//! might read, which `tee` copies without taking it out. Its worker says how much was read there, and so much is taken out: where
+//! might read, which `tee` copies without taking it out, and of a file `pread`. Its worker says how much was read there, and so much is taken out: where
 //! the pipe would fill up, and at the end. So a task that comes to nothing has mostly taken nothing.
 
 use crate::stdio::{Done, READ_BYTES, Stop, read_some};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{FileType, Mode, OFlags, fcntl_getfl, fstat, open};
-use rustix::io::{Errno, ioctl_fionread, read};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fcntl_getfl, fstat, open, seek, tell};
+use rustix::io::{Errno, ioctl_fionread, pread, read};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice, tee};
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -52,15 +52,61 @@ impl Taken {
     }
 }
 
-/// The pipes that are looked into, by device and inode number: two tasks that share one must not be sent the same bytes.
-static LOOKED_INTO: LazyLock<Mutex<ByName>> = LazyLock::new(Mutex::default);
-type ByName = HashMap<(u64, u64), Weak<Peeked>>;
+/// What tasks read as their standard input, by device and inode number: two that share it must not be sent the same bytes.
+static READ: LazyLock<Mutex<HashMap<(u64, u64), Readers>>> = LazyLock::new(Mutex::default);
 
-/// A pipe that is looked into.
+/// Who reads it.
+#[derive(Default)]
+struct Readers {
+    count: usize,
+    /// The first, who may look into it.
+    first: Weak<Peeked>,
+}
+
+/// A task's part in what it reads as its standard input, as long as this lives.
+#[derive(Debug)]
+pub struct Part {
+    name: (u64, u64),
+    /// It looks into that, and need not read it.
+    pub peeked: Option<Arc<Peeked>>,
+}
+
+impl Part {
+    /// Takes part. `taken`: where goes what is taken.
+    pub fn new(fd: Arc<OwnedFd>, taken: Arc<Mutex<Taken>>) -> Option<Self> {
+        let found = fstat(&fd).ok()?;
+        let name = (found.st_dev, found.st_ino);
+        let mut all = lock(&READ);
+        let readers = all.entry(name).or_default();
+        readers.count += 1;
+        if readers.count > 1 {
+            // Of two that share a pipe each has what it reads first, as here.
+            readers.first.upgrade().into_iter().for_each(|first| first.take_all(&mut lock(&first.state)));
+            return Some(Self { name, peeked: None });
+        }
+        let peeked = Peeked::new(fd, FileType::from_raw_mode(found.st_mode), taken).map(Arc::new);
+        readers.first = peeked.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        Some(Self { name, peeked })
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut all = lock(&READ);
+        if let Some(readers) = all.get_mut(&self.name) {
+            readers.count -= 1;
+            if readers.count == 0 {
+                all.remove(&self.name);
+            }
+        }
+    }
+}
+
+/// A pipe or a file that is looked into.
 #[derive(Debug)]
 pub struct Peeked {
     fd: Arc<OwnedFd>,
-    name: (u64, u64),
+    is_file: bool,
     state: Mutex<State>,
     taken: Arc<Mutex<Taken>>,
 }
@@ -82,36 +128,20 @@ struct State {
 }
 
 impl Peeked {
-    /// Looks into a pipe from now on, if it is one. `taken`: where what is taken out goes.
-    pub fn new(fd: Arc<OwnedFd>, taken: Arc<Mutex<Taken>>) -> Option<Arc<Self>> {
-        let found = fstat(&fd).ok()?;
+    fn new(fd: Arc<OwnedFd>, kind: FileType, taken: Arc<Mutex<Taken>>) -> Option<Self> {
+        let is_file = kind == FileType::RegularFile;
         let is_packets = fcntl_getfl(&fd).ok()?.contains(OFlags::DIRECT);
-        if FileType::from_raw_mode(found.st_mode) != FileType::Fifo || is_packets {
+        if !is_file && (kind != FileType::Fifo || is_packets) {
             return None;
         }
         let copy = pipe_with(PipeFlags::CLOEXEC).ok()?;
-        set_size(&copy.1, fcntl_getpipe_size(&fd).ok()?).ok()?;
+        if !is_file {
+            set_size(&copy.1, fcntl_getpipe_size(&fd).ok()?).ok()?;
+        }
         let null = open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let (found_bytes, told, attempt, is_read, is_disturbed) = (VecDeque::new(), 0, 0, false, false);
-        let state = State { copy, null, found: found_bytes, told, attempt, is_read, is_disturbed };
-        let name = (found.st_dev, found.st_ino);
-        let own = Arc::new(Self { fd, name, state: Mutex::new(state), taken });
-        let mut others = lock(&LOOKED_INTO);
-        if let Some(other) = others.get(&name).and_then(Weak::upgrade) {
-            // Of two that share a pipe each has what it reads first, as here.
-            other.take_all(&mut lock(&other.state));
-            return None;
-        }
-        others.insert(name, Arc::downgrade(&own));
-        Some(own)
-    }
-
-    /// Its task has ended: the next one has the pipe.
-    pub fn end(self: &Arc<Self>) {
-        let mut all = lock(&LOOKED_INTO);
-        if all.get(&self.name).is_some_and(|other| other.as_ptr() == Arc::as_ptr(self)) {
-            all.remove(&self.name);
-        }
+        let (found, told, attempt, is_read, is_disturbed) = (VecDeque::new(), 0, 0, false, false);
+        let state = State { copy, null, found, told, attempt, is_read, is_disturbed };
+        Some(Self { fd, is_file, state: Mutex::new(state), taken })
     }
 
     /// Another attempt begins, from what is taken already. Returns its number.
@@ -129,7 +159,7 @@ impl Peeked {
         let mut edge = None;
         loop {
             // Once no writer is left nothing comes any more: asked first.
-            let has_ended = has_no_writer(&self.fd);
+            let has_ended = self.is_file || has_no_writer(&self.fd);
             let mut state = lock(&self.state);
             if state.attempt != attempt {
                 return Done::Stopped;
@@ -138,7 +168,7 @@ impl Peeked {
                 drop(state);
                 return self.read(stops, bytes_max);
             }
-            match state.find(&self.fd, bytes_max.min(LOOK_BYTES)) {
+            match self.find(&mut state, bytes_max.min(LOOK_BYTES)) {
                 Ok(bytes) if bytes.is_empty() && !has_ended => {}
                 Ok(bytes) => return Done::Ok(bytes),
                 // It cannot be copied, or is not what it was.
@@ -155,6 +185,18 @@ impl Peeked {
                 Waited::Nothing => self.make_room(&mut lock(&self.state)),
             }
         }
+    }
+
+    fn find(&self, state: &mut State, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
+        if !self.is_file {
+            return state.find(&self.fd, bytes_max);
+        }
+        let mut bytes = vec![0; bytes_max];
+        let at = tell(&self.fd)? + state.found.len() as u64;
+        let count = pread(&self.fd, &mut bytes, at)?;
+        bytes.truncate(count);
+        state.found.extend(&bytes);
+        Ok(bytes)
     }
 
     /// Reads, as of any other descriptor.
@@ -190,9 +232,18 @@ impl Peeked {
     pub fn note_taken(&self, bytes: u64) {
         let mut state = lock(&self.state);
         state.told = state.told.max(bytes);
-        if !state.is_read && state.is_filling(&self.fd) {
+        let is_filling = match self.is_file {
+            true => state.found.len() >= PIPE_BYTES,
+            false => state.is_filling(&self.fd),
+        };
+        if !state.is_read && is_filling {
             self.take_out(&mut state);
         }
+    }
+
+    /// How much the task has taken since its attempt began, as far as that is known.
+    pub fn told(&self) -> u64 {
+        lock(&self.state).told
     }
 
     /// Nothing comes any more. Where all that was found is taken, what there is may be all that has room: of many small pieces that is little.
@@ -205,7 +256,7 @@ impl Peeked {
     /// Whether somebody else has read what the task was sent.
     pub fn was_read_by_others(&self) -> bool {
         let state = lock(&self.state);
-        state.is_disturbed || !state.is_read && !state.is_as_found(&self.fd)
+        state.is_disturbed || !self.is_file && !state.is_read && !state.is_as_found(&self.fd)
     }
 
     /// The task has ended, and has taken so many bytes since its attempt began.
@@ -233,7 +284,13 @@ impl Peeked {
 
     fn take(&self, state: &mut State, bytes_max: usize) {
         let due = state.found.len().min(bytes_max);
-        let bytes = state.move_out(&self.fd, due);
+        let bytes = match self.is_file {
+            true if seek(&self.fd, SeekFrom::Current(due as i64)).is_ok() => {
+                state.found.range(..due).copied().collect()
+            }
+            true => Vec::new(),
+            false => state.move_out(&self.fd, due),
+        };
         let (front, back) = state.found.as_slices();
         let at = front.len().min(bytes.len());
         state.is_disturbed |=
@@ -350,6 +407,7 @@ mod tests {
 
     struct Looked {
         peeked: Arc<Peeked>,
+        part: Part,
         taken: Arc<Mutex<Taken>>,
         reader: Arc<OwnedFd>,
         writer: OwnedFd,
@@ -359,8 +417,9 @@ mod tests {
     fn looked() -> Looked {
         let (reader, writer) = pipe().expect("a pipe");
         let (reader, taken) = (Arc::new(reader), Arc::default());
-        let peeked = Peeked::new(reader.clone(), Arc::clone(&taken)).expect("a pipe");
-        Looked { peeked, taken, reader, writer, stop: Stop::new().expect("an event") }
+        let part = Part::new(reader.clone(), Arc::clone(&taken)).expect("a pipe");
+        let (peeked, stop) = (part.peeked.clone().expect("it is a pipe"), Stop::new().expect("an event"));
+        Looked { peeked, part, taken, reader, writer, stop }
     }
 
     impl Looked {
@@ -467,12 +526,39 @@ mod tests {
         let attempt = looked.peeked.begin();
         write(&looked.writer, b"one").unwrap();
         assert_eq!(looked.look(attempt), b"one");
-        assert!(Peeked::new(looked.reader.clone(), Arc::default()).is_none(), "it is somebody's");
+        let part = || Part::new(looked.reader.clone(), Arc::default()).expect("a pipe");
+        let second = part();
+        assert!(second.peeked.is_none(), "it is somebody's");
         assert_eq!((looked.left(), lock(&looked.taken).bytes), (0, 3), "what was sent is taken");
         write(&looked.writer, b"two").unwrap();
         assert_eq!((looked.look(attempt), looked.left()), (b"two".to_vec(), 0), "it is read from now on");
-        looked.peeked.end();
-        assert!(Peeked::new(looked.reader.clone(), Arc::default()).is_some(), "the next one has it alone");
+        let Looked { part: first, .. } = looked;
+        drop(first);
+        let part = || Part::new(looked.reader.clone(), Arc::default()).expect("a pipe");
+        assert!(part().peeked.is_none(), "the second reads it still");
+        drop(second);
+        assert!(part().peeked.is_some(), "the next one has it alone");
+    }
+
+    #[test]
+    fn the_place_in_a_file_is_where_the_task_has_left_it() {
+        use std::io::{Read as _, Seek as _, Write as _};
+        let mut file = tempfile::tempfile().expect("a file");
+        file.write_all(b"one\ntwo\nthree\n").expect("written");
+        file.seek(std::io::SeekFrom::Start(4)).expect("a place");
+        let part = Part::new(Arc::new(file.try_clone().expect("a copy").into()), Arc::default()).expect("a file");
+        let peeked = part.peeked.as_ref().expect("it is a file");
+        for _ in 0..2 {
+            let attempt = peeked.begin();
+            assert_eq!(peeked.look(attempt, &[], 5), Done::Ok(b"two\nt".to_vec()));
+            assert_eq!(peeked.look(attempt, &[], 100), Done::Ok(b"hree\n".to_vec()));
+            assert_eq!(peeked.look(attempt, &[], 100), Done::Ok(Vec::new()), "its end");
+        }
+        peeked.note_taken(4);
+        peeked.leave_rest(4);
+        let mut rest = String::new();
+        file.read_to_string(&mut rest).expect("read");
+        assert!(rest == "three\n" && !peeked.was_read_by_others());
     }
 
     #[test]

@@ -59,6 +59,8 @@ pub(crate) enum Outcome {
     Unplaced(String),
     /// It was called off: it does what cannot be done elsewhere. Such commands are run here from now on.
     Unable(String),
+    /// The same, for what may be otherwise for the next one of the kind.
+    UnableNow(String),
     /// It wants a lock that another command has, or had.
     Contended(String),
     /// It came to nothing, for a reason that the caller must see.
@@ -322,6 +324,7 @@ impl Session {
                     self.stderr.start_over();
                 }
                 Outcome::Unable(why) => return self.called_off(why, record).await,
+                Outcome::UnableNow(why) => return self.called_off_now(why, record).await,
                 Outcome::Hedged(ended) => return self.was_first_here(*ended, record),
                 Outcome::Lost(why) | Outcome::Evicted(why) => {
                     tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
@@ -431,7 +434,7 @@ impl Session {
         let running = Running::of_command(seen, self.plan.trust, launched, (connection, reach), may_run_here_in);
         let not_shown = daemon.server.views().snapshot().not_shown();
         if let Some(why) = running.unshown(not_shown, |path| view.has(path), None) {
-            running.call_off(why);
+            return Outcome::UnableNow(why);
         }
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };

@@ -25,6 +25,8 @@ pub const PLACES_MAX: usize = 160;
 pub const WIDE_MIN: u32 = NOBODY - PLACES_MAX as u32;
 /// Places that owners of files may take; the rest is for those who run commands.
 const OWNERS_MAX: usize = 96;
+/// How often in a row tasks of a view begin again for new owners; then one runs at its client.
+const RESTARTS_MAX: u32 = 3;
 
 /// Whether an id has no fixed place. The highest number is no id.
 fn is_wide(id: u32) -> bool {
@@ -127,12 +129,49 @@ impl Encode for Ids {
     }
 }
 
+/// A user or group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This user.
+    User(u32),
+    /// This group.
+    Group(u32),
+}
+
+impl std::fmt::Display for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::User(id) => write!(f, "the user {id}"),
+            Self::Group(id) => write!(f, "the group {id}"),
+        }
+    }
+}
+
+impl Encode for Owner {
+    fn encode(&self, out: &mut Writer) {
+        let (is_group, id) = match self {
+            Self::User(id) => (false, id),
+            Self::Group(id) => (true, id),
+        };
+        out.bool(is_group);
+        out.u32(*id);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(if from.bool()? { Self::Group(from.u32()?) } else { Self::User(from.u32()?) })
+    }
+}
+
 /// The tasks of a view that know the places of their launch.
 #[derive(Default)]
 struct Uses {
     /// Goes up when they have to begin again.
     generation: u64,
     known: Vec<Ids>,
+    /// How often they have in a row.
+    restarts: u32,
+    /// It has files of owners without a place.
+    has_others: bool,
 }
 
 /// The ids of one client.
@@ -201,34 +240,52 @@ impl Table {
         }
     }
 
-    /// Gives the owners of files their places.
-    pub fn meet(&self, bounds: &[Bound]) {
+    /// Gives the owners of a view's files their places. Returns whether all have one.
+    pub fn meet(&self, view: ViewId, bounds: &[Bound]) -> bool {
         let attrs = bounds.iter().filter_map(|bound| bound.binding.attr());
         let mut wide = attrs.filter(|attr| is_wide(attr.uid) || is_wide(attr.gid)).peekable();
         if wide.peek().is_none() {
-            return;
+            return true;
         }
+        let have_places = {
+            let ids = &mut *self.write();
+            wide.fold(true, |all, attr| {
+                // Both, whatever becomes of the first.
+                ids.users.add(attr.uid, OWNERS_MAX) & ids.groups.add(attr.gid, OWNERS_MAX) & all
+            })
+        };
+        if !have_places {
+            self.uses.send_if_modified(|uses| {
+                uses.entry(view).or_default().has_others = true;
+                false
+            });
+        }
+        have_places
+    }
+
+    fn place_named(&self, owner: Owner) -> bool {
         let ids = &mut *self.write();
-        for attr in wide {
-            ids.users.add(attr.uid, OWNERS_MAX);
-            ids.groups.add(attr.gid, OWNERS_MAX);
+        match owner {
+            Owner::User(id) => ids.users.add(id, OWNERS_MAX),
+            Owner::Group(id) => ids.groups.add(id, OWNERS_MAX),
         }
     }
 
     /// The same where tasks of the view that run are about to see the files: whether they must not, and begin again.
     pub fn meet_late(&self, view: ViewId, bounds: &[Bound]) -> bool {
-        self.meet(bounds);
+        let have_places = self.meet(view, bounds);
         let met = match self.has_root.load(Ordering::Relaxed) {
             true => self.owners(bounds),
             false => return false,
         };
-        let lacks = |uses: &Uses| uses.known.iter().any(|known| known.lacks(&met));
+        let lacks = |uses: &Uses| uses.known.iter().any(|known| !have_places || known.lacks(&met));
         if !self.uses.borrow().get(&view).is_some_and(lacks) {
             return false;
         }
         self.uses.send_if_modified(|uses| {
             let Some(uses) = uses.get_mut(&view).filter(|uses| lacks(uses)) else { return false };
             uses.generation += 1;
+            uses.restarts += 1;
             uses.known.clear();
             true
         })
@@ -250,16 +307,23 @@ impl Table {
 
     /// A task of this view is launched, with the places as they are.
     pub fn begin(self: &std::sync::Arc<Self>, view: ViewId) -> Use {
-        let mut begun = (0, Ids::default());
+        let mut begun = (0, Ids::default(), None);
         self.uses.send_if_modified(|all| {
             let uses = all.entry(view).or_default();
+            let lacks = match uses.restarts > RESTARTS_MAX {
+                true => Some("it has begun again for new ones again and again"),
+                false => uses.has_others.then_some("so many others own what it uses"),
+            };
+            if uses.restarts > RESTARTS_MAX {
+                uses.restarts = 0;
+            }
             // Under the lock: what is placed later is compared with this.
-            begun = (uses.generation, self.places());
+            begun = (uses.generation, self.places(), lacks);
             uses.known.push(begun.1.clone());
             false
         });
-        let (generation, ids) = begun;
-        Use { table: self.clone(), view, generation, ids }
+        let (generation, ids, lacks) = begun;
+        Use { table: self.clone(), view, generation, ids, lacks, goes_on: AtomicBool::new(false) }
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Ids> {
@@ -278,9 +342,35 @@ pub struct Use {
     view: ViewId,
     generation: u64,
     ids: Ids,
+    lacks: Option<&'static str>,
+    goes_on: AtomicBool,
 }
 
 impl Use {
+    /// Gives an owner that the task names a place; `false` if there are so many others.
+    pub fn place_named(&self, owner: Owner) -> bool {
+        self.table.place_named(owner)
+    }
+
+    /// Why a task of root's, which may change such files or give their owners to others, is to run at its client.
+    pub fn lacks(&self) -> Option<&'static str> {
+        self.lacks
+    }
+
+    /// The task does not begin again any more: somebody has seen what it says. Owners that come up later are nobody to it, as to an ordinary
+    /// user's.
+    pub fn go_on(&self) {
+        if self.goes_on.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        self.forget();
+    }
+
+    /// Whether it has gone on, and there are owners now that it does not know.
+    pub fn is_outdated(&self) -> bool {
+        self.goes_on.load(Ordering::Relaxed) && self.ids.lacks(&self.table.places())
+    }
+
     /// The places that the task knows.
     pub fn ids(&self) -> &Ids {
         &self.ids
@@ -292,7 +382,8 @@ impl Use {
     }
 
     fn is_over_in(&self, all: &HashMap<ViewId, Uses>) -> bool {
-        all.get(&self.view).is_none_or(|uses| uses.generation != self.generation)
+        let is_over = all.get(&self.view).is_none_or(|uses| uses.generation != self.generation);
+        is_over && !self.goes_on.load(Ordering::Relaxed)
     }
 
     /// Returns when it has to.
@@ -304,17 +395,27 @@ impl Use {
     }
 }
 
-impl Drop for Use {
-    fn drop(&mut self) {
+impl Use {
+    /// Nothing is kept from the view's tasks for this one any more.
+    fn forget(&self) {
         self.table.uses.send_if_modified(|all| {
             let uses = all.get_mut(&self.view).filter(|uses| uses.generation == self.generation);
             if let Some(uses) = uses
                 && let Some(at) = uses.known.iter().position(|known| *known == self.ids)
             {
                 uses.known.swap_remove(at);
+                uses.restarts = 0;
             }
             false
         });
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        if !self.goes_on.load(Ordering::Relaxed) {
+            self.forget();
+        }
     }
 }
 
@@ -332,7 +433,7 @@ mod tests {
     #[test]
     fn ids_have_places_and_keep_them() {
         let table = Table::new(100_000);
-        table.meet(&of(70_000, 5));
+        table.meet(ViewId(9), &of(70_000, 5));
         let command =
             Command { uid: 1_200_345_678, gid: 70_001, groups: vec![70_002, 70_001, 4], ..Command::default() };
         table.place(&command).expect("there is room");
@@ -362,7 +463,8 @@ mod tests {
     #[test]
     fn places_are_bounded_and_fit_a_map() {
         let table = Table::new(u32::MAX - IDS);
-        (0..1000).for_each(|number| table.meet(&of(u32::MAX - 1 - number, 5)));
+        let placed = (0..1000).filter(|number| table.meet(ViewId(9), &of(u32::MAX - 1 - number, 5))).count();
+        assert_eq!(placed, OWNERS_MAX);
         assert_eq!(table.places().users.ids.len(), OWNERS_MAX);
         assert!(!table.places().users.is_complete() && table.places().groups.is_complete());
         let mut command =
@@ -387,10 +489,43 @@ mod tests {
         assert!(!table.meet_late(view, &of(70_000, 0)) && !again.is_over(), "it knows that owner");
         drop(early);
         assert!(table.meet_late(view, &of(70_001, 0)) && again.is_over());
-        table.meet(&of(70_002, 0));
+        table.meet(ViewId(9), &of(70_002, 0));
         let last = table.begin(view);
         assert!(!table.meet_late(view, &of(70_002, 0)) && !last.is_over());
         drop((last, again));
         assert!(!table.meet_late(view, &of(70_009, 0)), "no task is there");
+    }
+
+    #[test]
+    fn roots_tasks_run_at_their_client_where_owners_cannot_be_shown() {
+        let table = Arc::new(Table::new(1));
+        table.place(&Command::default()).expect("root needs no place");
+        let view = ViewId(1);
+        for number in 0..RESTARTS_MAX + 1 {
+            let task = table.begin(view);
+            assert!(task.lacks().is_none() && table.meet_late(view, &of(70_000 + number, 0)) && task.is_over());
+        }
+        assert!(table.begin(view).lacks().is_some(), "again and again");
+        assert!(table.begin(view).lacks().is_none(), "the next one tries anew");
+        assert_eq!((0..OWNERS_MAX as u32).filter(|number| !table.meet(ViewId(2), &of(80_000 + number, 0))).count(), 4);
+        assert!(table.begin(ViewId(2)).lacks().is_some() && table.begin(view).lacks().is_none(), "of its view");
+        assert!(
+            !table.begin(view).place_named(Owner::User(90_000)) && table.begin(view).place_named(Owner::Group(90_000))
+        );
+    }
+
+    #[test]
+    fn who_was_seen_goes_on_and_knows_others_as_nobody() {
+        let table = Arc::new(Table::new(1));
+        table.place(&Command::default()).expect("root needs no place");
+        let (view, task) = (ViewId(1), table.begin(ViewId(1)));
+        task.go_on();
+        assert!(!task.is_outdated() && !table.meet_late(view, &of(70_000, 0)), "nothing is kept from it");
+        assert!(task.is_outdated() && !task.is_over());
+        let other = table.begin(view);
+        assert!(table.meet_late(view, &of(70_001, 0)) && other.is_over() && !task.is_over());
+        for owner in [Owner::User(7), Owner::Group(8)] {
+            assert_eq!(Owner::from_bytes(&owner.to_bytes()), Ok(owner));
+        }
     }
 }

@@ -47,7 +47,7 @@ impl Mirrors {
 
     /// Takes a step of a view, in the mirror that shows it as it is; a launch takes its lane there.
     pub fn apply(&self, update: &ViewUpdate) -> Result<Arc<Mirror>, ApplyError> {
-        self.ids.meet(&update.set);
+        self.ids.meet(update.view, &update.set);
         if !self.plain.lacks_xattrs(update) {
             self.plain.apply(update)?;
             return Ok(self.plain.clone());

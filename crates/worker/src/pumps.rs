@@ -25,11 +25,13 @@ pub(crate) struct Pumps {
 }
 
 impl Pumps {
-    pub fn open_terminal(&mut self, terminal: Terminal, passing: Passing) {
+    /// `is_seen`: called once something of it has been passed on.
+    pub fn open_terminal(&mut self, terminal: Terminal, passing: Passing, is_seen: impl Fn() + Send + 'static) {
         let terminal = Arc::new(terminal);
         let shown = terminal.clone();
         let pump = tokio::spawn(async move {
             while let Some(bytes) = shown.read().await {
+                is_seen();
                 if !passing.pass(bytes).await {
                     return;
                 }

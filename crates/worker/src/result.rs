@@ -7,6 +7,7 @@ use crate::fuse::LaneGuard;
 use crate::ids::{Ids, NOBODY, Places};
 use crate::sandbox::mount_folder;
 use base::delta::FileChange;
+use base::watch::OWNERS;
 use base::{
     Action, Base, Binding, Change, Command, Content, Delta, Digest, Mount, Recipe, Tenant, Time, TreePath,
     codec::Encode,
@@ -174,8 +175,10 @@ impl Made {
     }
 
     /// Why it cannot be committed, if it gives a file to nobody where others are shown as nobody as well: it may mean one of them.
-    pub fn unclear_owner(&self, command: &Command, ids: &Ids) -> Option<String> {
-        let is_unclear = |places: &Places, id: u32, own: u32| id == NOBODY && own != NOBODY && !places.is_complete();
+    /// `is_outdated`: owners have come up since, of which it knows nothing.
+    pub fn unclear_owner(&self, command: &Command, ids: &Ids, is_outdated: bool) -> Option<String> {
+        let is_known = |places: &Places| places.is_complete() && !is_outdated;
+        let is_unclear = |places: &Places, id: u32, own: u32| id == NOBODY && own != NOBODY && !is_known(places);
         let unclear = |change: &&Change| {
             let attr = change.action.attr();
             attr.is_some_and(|attr| {
@@ -183,7 +186,7 @@ impl Made {
             })
         };
         let change = self.delta.changes.iter().find(unclear)?;
-        Some(format!("{} has a user or group that has no place on the worker, for so many others do", change.path))
+        Some(format!("{OWNERS}: {} would be nobody's", change.path))
     }
 }
 

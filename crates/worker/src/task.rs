@@ -22,6 +22,7 @@ use crate::signatures::{Admitted, Claimed};
 use crate::streams::{Feeding, InputItem, Streams, Terminal};
 use crate::unconfirmed::Unconfirmed;
 use base::codec::Encode as _;
+use base::watch::OWNERS;
 use base::{ExitStatus, Stdin, TaskId, Time, TreePath, Usage};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -90,7 +91,7 @@ fn trouble(why: String) -> Failed {
 }
 
 const NO_NETWORK: &str = "the owner of the worker's machine lets no guest use the network there (`network = true` in `[guests]` of its node.toml would)";
-const OWNER: &str = "a file of a user or group that it did not know came up: it begins again where they are known";
+const OWNER: &str = "a user or group came up that it did not know";
 const XATTRS: &str = "a file with extended attributes came up: it must start again where they are shown";
 
 /// Returns when the task must start again, elsewhere on this machine or on another: why.
@@ -185,6 +186,7 @@ async fn start(
     let mut timeline = Vec::new();
     mark(&mut timeline, arrived, "files ready");
     wait_for_clock(request.launched).await;
+    has_owners(&lane, request)?;
     let scratch = clients.scratches.take((client.key.clone(), request.update.view), request.attempt > 1);
     let scratch = Arc::new(scratch.map_err(|error| trouble(format!("no room for a task: {error}")))?);
     let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
@@ -245,6 +247,14 @@ async fn start(
     Ok((live, streams, started_at))
 }
 
+/// Whether a task can be shown whose its files are; root's alone must be.
+fn has_owners(lane: &LaneGuard, request: &Request) -> Result<(), Failed> {
+    match lane.ids().lacks().filter(|_| request.command.uid == 0) {
+        Some(why) => Err(FailedKind::Unable.because(format!("{OWNERS}: {why}"))),
+        None => Ok(()),
+    }
+}
+
 /// Says what a result rests on, where so many bytes had been fetched and so much refused before its task. Nobody knows what it would have
 /// been where that is not known.
 fn tell_basis(exited: &mut Exited, client: &Client, lane: &LaneGuard, (bytes, refusals): (u64, u64)) {
@@ -276,7 +286,8 @@ async fn read_result(
     if live.lane.ids().is_over() {
         return Err(FailedKind::Evicted.because(OWNER));
     }
-    match made.moved_mount(&request.mounts).or_else(|| made.unclear_owner(&request.command, &client.ids.places())) {
+    let unclear = || made.unclear_owner(&request.command, &client.ids.places(), live.lane.ids().is_outdated());
+    match made.moved_mount(&request.mounts).or_else(unclear) {
         Some(why) => Err(FailedKind::Unable.because(why)),
         None => Ok(made),
     }
@@ -364,9 +375,9 @@ impl Live {
                     if cancelled.is_some() && matches!(event, Event::Killed) {
                         break None;
                     }
-                    if let Event::Unable(why) = event {
-                        // It will be run at its client: nobody must see how it dies.
-                        cancelled.get_or_insert_with(|| FailedKind::Unable.because(why));
+                    if let Some(why) = self.called_off(&event) {
+                        // It will be run at its client, or begin again: nobody must see how it dies.
+                        cancelled.get_or_insert(why);
                         pumps.silence();
                         self.kill();
                         continue;
@@ -414,6 +425,16 @@ impl Live {
         }
     }
 
+    /// Why it is not to go on, if that is what is reported.
+    fn called_off(&self, event: &Event) -> Option<Failed> {
+        match event {
+            Event::Unable(why) => Some(FailedKind::Unable.because(why.clone())),
+            Event::Names(owner) if self.lane.ids().place_named(*owner) => Some(FailedKind::Evicted.because(OWNER)),
+            Event::Names(owner) => Some(FailedKind::Unable.because(format!("{OWNERS}: {owner}"))),
+            _ => None,
+        }
+    }
+
     /// It will start again elsewhere: nobody must see how it dies.
     fn give_up(&self, why: Failed, pumps: &Pumps) -> Failed {
         pumps.silence();
@@ -456,14 +477,15 @@ impl Live {
                 if let Some(master) = terminal {
                     let terminal = Terminal::new(master).map_err(|error| trouble(error.to_string()))?;
                     let passing = Passing::new(out, &self.said, Said::TERMINAL, OutputKind::Terminal);
-                    pumps.open_terminal(terminal, passing);
+                    let lane = self.lane.clone();
+                    pumps.open_terminal(terminal, passing, move || lane.ids().go_on());
                     if request.stdin == Stdin::Terminal {
                         out.say(OutputKind::StdinCredit(u32::MAX));
                     }
                 }
             }
             Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
-            Event::Continued | Event::Unable(_) => {}
+            Event::Continued | Event::Unable(_) | Event::Names(_) => {}
             Event::Network(device) => {
                 let network = Network::serve(device, request.task);
                 self.network = Some(network.map_err(|error| trouble(format!("no network for a task: {error}")))?);

@@ -13,6 +13,8 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::Error;
+use crate::ids::Owner;
+
 use super::order::{Deliver, Failure, Lock, Report, Sought};
 use super::socket;
 
@@ -63,6 +65,8 @@ pub enum Event {
     Failed(Failure),
     /// The task does what has to be done at its client: what that is, for people. It waits to be killed.
     Unable(String),
+    /// The same, since it names a user or group that it does not know.
+    Names(Owner),
     /// The task was refused something: what, for people.
     Refused(String),
     /// The task waits for a lock, until [`Control::locked`].
@@ -159,6 +163,7 @@ impl Guest {
             }
             Some((Report::Failed(failure), _)) => Event::Failed(failure),
             Some((Report::Unable(why), _)) => Event::Unable(why),
+            Some((Report::Names(owner), _)) => Event::Names(owner),
             Some((Report::Refused(what), _)) => Event::Refused(what),
             Some((Report::Lock(lock), _)) => Event::Lock(lock),
             Some((Report::Service(number, sought), _)) => Event::Service { number, sought },

@@ -470,6 +470,7 @@ impl Guest<'_> {
     fn on_notice(&mut self) {
         match self.listener.as_mut().map(Listener::attend) {
             Some(Decision::CallOff(why)) => self.report(&Report::Unable(why), &[]),
+            Some(Decision::Names(owner)) => self.report(&Report::Names(owner), &[]),
             Some(Decision::FailAndTell(_, what)) => self.report(&Report::Refused(what), &[]),
             Some(Decision::Ask(lock)) => self.report(&Report::Lock(lock), &[]),
             Some(Decision::AskService(number, sought)) => self.report(&Report::Service(number, sought), &[]),

@@ -17,7 +17,7 @@ use base::watch::{HEAD_BYTES, OutputFile};
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
-use crate::ids::Ids;
+use crate::ids::{Ids, Owner};
 
 use super::order::{Lock, Sought};
 use super::scripts::{self, Scripts};
@@ -52,6 +52,8 @@ pub enum Decision {
     FailAndTell(i32, String),
     /// The task is to be called off: why. The call waits for its end.
     CallOff(String),
+    /// It names a user or group that the task does not know: it is to be called off as well.
+    Names(Owner),
     /// It waits until the client has the lock.
     Ask(Lock),
     /// It waits until the client has said whether its machine has this; by the number of the call.
@@ -170,7 +172,7 @@ impl Listener {
             Decision::Go | Decision::Adds(_) => self.answer(notice.id, None),
             Decision::Return(value) => self.answer(notice.id, Some(Ok(*value))),
             Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(Err(*errno))),
-            Decision::CallOff(_) => {}
+            Decision::CallOff(_) | Decision::Names(_) => {}
             Decision::AskService(number, sought) => self.sought.asked(*number, *sought),
             Decision::Ask(lock) if self.granted.contains(&Lock { number: 0, ..lock.clone() }) => {
                 self.answer(notice.id, None);

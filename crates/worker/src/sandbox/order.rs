@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use crate::ids::Ids;
+use crate::ids::{Ids, Owner};
 use base::codec::{Encode, Malformed, Reader, Writer};
 use base::{Command, ExitStatus, Mount, Usage, Watch, WindowSize};
 
@@ -249,6 +249,8 @@ pub(super) enum Report {
     },
     /// The task does what has to be done at its client: what that is, for people. It is to be ended.
     Unable(String),
+    /// The same, since it names a user or group that it does not know.
+    Names(Owner),
     /// The task was refused something, which is worth telling.
     Refused(String),
     /// The task waits for a lock.
@@ -352,13 +354,13 @@ impl Encode for Report {
             Self::Stopped(signal) => out.raw(&[3, *signal]),
             Self::Continued => out.u8(4),
             Self::OthersRemain => out.u8(6),
-            Self::Unable(why) => {
-                out.u8(7);
-                out.bytes(why.as_bytes());
+            Self::Unable(text) | Self::Refused(text) => {
+                out.u8(if matches!(self, Self::Unable(_)) { 7 } else { 8 });
+                out.bytes(text.as_bytes());
             }
-            Self::Refused(what) => {
-                out.u8(8);
-                out.bytes(what.as_bytes());
+            Self::Names(owner) => {
+                out.u8(15);
+                owner.encode(out);
             }
             Self::Lock(lock) => {
                 out.u8(9);
@@ -416,6 +418,7 @@ impl Encode for Report {
             6 => Self::OthersRemain,
             7 => Self::Unable(text(from)?),
             8 => Self::Refused(text(from)?),
+            15 => Self::Names(Owner::decode(from)?),
             10 => Self::Left(text(from)?),
             11 => Self::Adds(from.bytes()?.to_vec()),
             12 => Self::Signalled(from.u8()?),

@@ -103,6 +103,11 @@ fn ended(world: &world::World, order: worker::sandbox::Order, script: &str) -> O
     let mut guest = world.spawn(order).expect("a guest");
     loop {
         match world.event(&mut guest) {
+            Event::Names(owner) => {
+                guest.control().kill();
+                while !matches!(world.event(&mut guest), Event::Killed) {}
+                return Some(format!("names {owner}"));
+            }
             Event::Unable(why) => {
                 guest.control().kill();
                 // It may do more of it until it is dead.

@@ -2,7 +2,7 @@
 
 use super::super::seccomp::{self, Kind};
 use super::{Decision, Listener, Notice, read_memory};
-use crate::ids::{Ids, NOBODY};
+use crate::ids::{Ids, NOBODY, Owner};
 
 /// Most groups of a process (`NGROUPS_MAX`).
 const GROUPS_MAX: usize = 65_536;
@@ -39,19 +39,19 @@ impl Listener {
     }
 
     fn on_id(&self, id: u32, kind: Kind) -> Decision {
-        let (places, what) = match kind {
-            Kind::User => (&self.ids.users, "user"),
-            Kind::Group => (&self.ids.groups, "group"),
+        let (places, owner) = match kind {
+            Kind::User => (&self.ids.users, Owner::User(id)),
+            Kind::Group => (&self.ids.groups, Owner::Group(id)),
         };
         match id {
             // As whom others are shown, too: it may be one of them that was seen.
             NOBODY if self.is_root && !places.is_complete() => {
-                Decision::CallOff(format!("it names the {what} {id}, as whom its worker shows others, too"))
+                Decision::CallOff(format!("it names {owner}, as whom its worker shows others, too"))
             }
             // None.
             u32::MAX => Decision::Go,
             _ if places.offset_of(id).is_some() => Decision::Go,
-            _ => Decision::CallOff(format!("it names the {what} {id}, which its worker does not know")),
+            _ => Decision::Names(owner),
         }
     }
 }

@@ -23,10 +23,10 @@ pub fn owners(number: c_long) -> Option<(usize, &'static [Kind])> {
     match number {
         _ if number == SYS_fchown => Some((1, OWNER)),
         _ if number == SYS_fchownat => Some((2, OWNER)),
-        _ if number == SYS_setuid => Some((0, &[Kind::User])),
+        _ if number == SYS_setuid || number == SYS_setfsuid => Some((0, &[Kind::User])),
         _ if number == SYS_setreuid => Some((0, &[Kind::User; 2])),
         _ if number == SYS_setresuid => Some((0, &[Kind::User; 3])),
-        _ if number == SYS_setgid => Some((0, &[Kind::Group])),
+        _ if number == SYS_setgid || number == SYS_setfsgid => Some((0, &[Kind::Group])),
         _ if number == SYS_setregid => Some((0, &[Kind::Group; 2])),
         _ if number == SYS_setresgid => Some((0, &[Kind::Group; 3])),
         _ => None,
