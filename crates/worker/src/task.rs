@@ -182,11 +182,10 @@ async fn start(
     arrived: Instant,
 ) -> Result<(Live, Streams, Time), Failed> {
     client.contents.fetch_whole(&request.update.set, &request.whole);
-    let lane = Arc::new(lane::take(client, request).await?);
+    let lane = Arc::new(with_owners(lane::take(client, request).await?, request)?);
     let mut timeline = Vec::new();
     mark(&mut timeline, arrived, "files ready");
     wait_for_clock(request.launched).await;
-    has_owners(&lane, request)?;
     let scratch = clients.scratches.take((client.key.clone(), request.update.view), request.attempt > 1);
     let scratch = Arc::new(scratch.map_err(|error| trouble(format!("no room for a task: {error}")))?);
     let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
@@ -247,11 +246,11 @@ async fn start(
     Ok((live, streams, started_at))
 }
 
-/// Whether a task can be shown whose its files are; root's alone must be.
-fn has_owners(lane: &LaneGuard, request: &Request) -> Result<(), Failed> {
+/// The lane, if its task can be shown whose its files are; root's alone must be.
+fn with_owners(lane: LaneGuard, request: &Request) -> Result<LaneGuard, Failed> {
     match lane.ids().lacks().filter(|_| request.command.uid == 0) {
         Some(why) => Err(FailedKind::Unable.because(format!("{OWNERS}: {why}"))),
-        None => Ok(()),
+        None => Ok(lane),
     }
 }
 
