@@ -172,6 +172,8 @@ struct Uses {
     restarts: u32,
     /// It has files of owners without a place.
     has_others: bool,
+    /// Tasks that go on, whatever comes up.
+    going_on: usize,
 }
 
 /// The ids of one client.
@@ -271,7 +273,9 @@ impl Table {
         }
     }
 
-    /// The same where tasks of the view that run are about to see the files: whether they must not, and begin again.
+    /// The same where tasks of the view that run are about to see the files: whether they must not, until those that lack an owner have been
+    /// ended to begin again. Where others of the view go on, who waits may be one of them: it is answered, and what the ended ones have seen
+    /// does not count.
     pub fn meet_late(&self, view: ViewId, bounds: &[Bound]) -> bool {
         let have_places = self.meet(view, bounds);
         let met = match self.has_root.load(Ordering::Relaxed) {
@@ -282,13 +286,16 @@ impl Table {
         if !self.uses.borrow().get(&view).is_some_and(lacks) {
             return false;
         }
+        let mut must_wait = false;
         self.uses.send_if_modified(|uses| {
             let Some(uses) = uses.get_mut(&view).filter(|uses| lacks(uses)) else { return false };
             uses.generation += 1;
             uses.restarts += 1;
             uses.known.clear();
+            must_wait = uses.going_on == 0;
             true
-        })
+        });
+        must_wait
     }
 
     /// The places up to the last one that is an owner's of these files.
@@ -357,13 +364,15 @@ impl Use {
         self.lacks
     }
 
-    /// The task does not begin again any more: somebody has seen what it says. Owners that come up later are nobody to it, as to an ordinary
-    /// user's.
+    /// The task does not begin again any more, unless it has to already: somebody has seen what it says. Owners that come up later are nobody
+    /// to it, as to an ordinary user's.
     pub fn go_on(&self) {
-        if self.goes_on.swap(true, Ordering::Relaxed) {
-            return;
+        if !self.goes_on.load(Ordering::Relaxed) {
+            self.forget(|uses| {
+                uses.going_on += 1;
+                self.goes_on.store(true, Ordering::Relaxed);
+            });
         }
-        self.forget();
     }
 
     /// Whether it has gone on, and there are owners now that it does not know.
@@ -396,8 +405,8 @@ impl Use {
 }
 
 impl Use {
-    /// Nothing is kept from the view's tasks for this one any more.
-    fn forget(&self) {
+    /// Nothing is kept from the view's tasks for this one any more, which has not had to begin again: `then` is done under the lock.
+    fn forget(&self, then: impl FnOnce(&mut Uses)) {
         self.table.uses.send_if_modified(|all| {
             let uses = all.get_mut(&self.view).filter(|uses| uses.generation == self.generation);
             if let Some(uses) = uses
@@ -405,6 +414,7 @@ impl Use {
             {
                 uses.known.swap_remove(at);
                 uses.restarts = 0;
+                then(uses);
             }
             false
         });
@@ -414,8 +424,12 @@ impl Use {
 impl Drop for Use {
     fn drop(&mut self) {
         if !self.goes_on.load(Ordering::Relaxed) {
-            self.forget();
+            return self.forget(|_| {});
         }
+        self.table.uses.send_if_modified(|all| {
+            all.get_mut(&self.view).into_iter().for_each(|uses| uses.going_on -= 1);
+            false
+        });
     }
 }
 
@@ -523,7 +537,13 @@ mod tests {
         assert!(!task.is_outdated() && !table.meet_late(view, &of(70_000, 0)), "nothing is kept from it");
         assert!(task.is_outdated() && !task.is_over());
         let other = table.begin(view);
-        assert!(table.meet_late(view, &of(70_001, 0)) && other.is_over() && !task.is_over());
+        assert!(!table.meet_late(view, &of(70_001, 0)), "it may be the one that waits for the answer");
+        assert!(other.is_over() && !task.is_over());
+        other.go_on();
+        assert!(other.is_over(), "it has to begin again already, and may wait for an answer that is kept back");
+        drop(task);
+        let last = table.begin(view);
+        assert!(table.meet_late(view, &of(70_002, 0)) && last.is_over(), "nobody goes on any more");
         for owner in [Owner::User(7), Owner::Group(8)] {
             assert_eq!(Owner::from_bytes(&owner.to_bytes()), Ok(owner));
         }
