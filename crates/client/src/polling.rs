@@ -7,12 +7,11 @@ use crate::caller::Replies;
 use crate::exchange::Exchange;
 use crate::run::Outcome;
 use crate::serve::{Running, blocking};
+use crate::snapshot::{Stamp, stat_at};
 use crate::views::View;
 use base::door::Reply;
 use base::{Binding, Time, TreePath};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use rustix::fs::FileType;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::lock;
@@ -78,12 +77,10 @@ impl View {
             }
         });
         known.extend(also.iter().filter(|path| is_looked_at(path)).take(PATHS_MAX).map(|path| (path.clone(), false)));
-        let has_changed = |(path, was_there): &(TreePath, bool)| match std::fs::symlink_metadata(OsStr::from_bytes(
-            path.as_bytes(),
-        )) {
+        let has_changed = |(path, was_there): &(TreePath, bool)| match stat_at(path.as_bytes()) {
             Ok(found) => {
-                let changed = Time(found.ctime().saturating_mul(1_000_000_000).saturating_add(found.ctime_nsec()));
-                changed > then && (!found.is_dir() || is_about(path))
+                let is_folder = FileType::from_raw_mode(found.stx_mode.into()) == FileType::Directory;
+                Stamp::of(&found).ctime > then && (!is_folder || is_about(path))
             }
             Err(_) => *was_there,
         };

@@ -112,6 +112,14 @@ pub struct Ids {
 }
 
 impl Ids {
+    /// The places of this owner's kind, and its number.
+    pub fn of(&self, owner: Owner) -> (&Places, u32) {
+        match owner {
+            Owner::User(id) => (&self.users, id),
+            Owner::Group(id) => (&self.groups, id),
+        }
+    }
+
     /// Whether something is missing that the other has. Places are only ever added.
     fn lacks(&self, other: &Self) -> bool {
         self.users.ids.len() < other.users.ids.len() || self.groups.ids.len() < other.groups.ids.len()
@@ -237,7 +245,8 @@ impl Table {
         match left_out {
             0 => Ok(()),
             _ => Err(format!(
-                "{left_out} groups of its user have no place on the worker, which has {PLACES_MAX} for those above {WIDE_MIN}"
+                "{left_out} groups of its user have no place on the worker, which has {PLACES_MAX} for those above {}",
+                WIDE_MIN - 1
             )),
         }
     }
@@ -265,14 +274,6 @@ impl Table {
         have_places
     }
 
-    fn place_named(&self, owner: Owner) -> bool {
-        let ids = &mut *self.write();
-        match owner {
-            Owner::User(id) => ids.users.add(id, OWNERS_MAX),
-            Owner::Group(id) => ids.groups.add(id, OWNERS_MAX),
-        }
-    }
-
     /// The same where tasks of the view that run are about to see the files: whether they must not, until those that lack an owner have been
     /// ended to begin again. Where others of the view go on, who waits may be one of them: it is answered, and what the ended ones have seen
     /// does not count.
@@ -298,6 +299,14 @@ impl Table {
         must_wait
     }
 
+    fn place_named(&self, owner: Owner) -> bool {
+        let ids = &mut *self.write();
+        match owner {
+            Owner::User(id) => ids.users.add(id, OWNERS_MAX),
+            Owner::Group(id) => ids.groups.add(id, OWNERS_MAX),
+        }
+    }
+
     /// The places up to the last one that is an owner's of these files.
     fn owners(&self, bounds: &[Bound]) -> Ids {
         let ids = self.read();
@@ -317,13 +326,12 @@ impl Table {
         let mut begun = (0, Ids::default(), None);
         self.uses.send_if_modified(|all| {
             let uses = all.entry(view).or_default();
-            let lacks = match uses.restarts > RESTARTS_MAX {
-                true => Some("it has begun again for new ones again and again"),
-                false => uses.has_others.then_some("so many others own what it uses"),
-            };
-            if uses.restarts > RESTARTS_MAX {
+            let lacks = if uses.restarts > RESTARTS_MAX {
                 uses.restarts = 0;
-            }
+                Some("it has begun again for new ones again and again")
+            } else {
+                uses.has_others.then_some("so many others own what it uses")
+            };
             // Under the lock: what is placed later is compared with this.
             begun = (uses.generation, self.places(), lacks);
             uses.known.push(begun.1.clone());
@@ -402,9 +410,7 @@ impl Use {
             std::future::pending().await
         }
     }
-}
 
-impl Use {
     /// Nothing is kept from the view's tasks for this one any more, which has not had to begin again: `then` is done under the lock.
     fn forget(&self, then: impl FnOnce(&mut Uses)) {
         self.table.uses.send_if_modified(|all| {

@@ -20,7 +20,7 @@ use pieces::{
     OUTPUTS, allocates, any_bit, asks_what_output_is, equals, opens, raises_disk, raises_policy, seeks_output,
 };
 
-pub use owners::{Kind, owners};
+pub use owners::owners;
 mod owners;
 mod pieces;
 

@@ -1,6 +1,6 @@
 //! Users and groups that a watched task names and its user namespace does not have.
 
-use super::super::seccomp::{self, Kind};
+use super::super::seccomp;
 use super::{Decision, Listener, Notice, read_memory};
 use crate::ids::{Ids, NOBODY, Owner};
 
@@ -16,15 +16,13 @@ impl Listener {
     /// A file is given to a user or group, or a process takes some on; `None` if the call is for something else.
     pub(super) fn on_owner(&self, notice: &Notice) -> Option<Decision> {
         let (number, args) = (libc::c_long::from(notice.data.nr), &notice.data.args);
-        let named: Vec<(u32, Kind)> = match seccomp::owners(number) {
-            Some((first, kinds)) => args.iter().skip(first).zip(kinds).map(|(id, kind)| (*id as u32, *kind)).collect(),
-            None if number == libc::SYS_setgroups => {
-                self.groups(notice).into_iter().map(|id| (id, Kind::Group)).collect()
-            }
+        let named: Vec<Owner> = match seccomp::owners(number) {
+            Some((first, names)) => args.iter().skip(first).zip(names).map(|(id, name)| name(*id as u32)).collect(),
+            None if number == libc::SYS_setgroups => self.groups(notice).into_iter().map(Owner::Group).collect(),
             None => return None,
         };
-        let decided = named.into_iter().map(|(id, kind)| self.on_id(id, kind));
-        Some(decided.into_iter().find(|decided| *decided != Decision::Go).unwrap_or(Decision::Go))
+        let mut decided = named.into_iter().map(|owner| self.on_named(owner));
+        Some(decided.find(|decided| *decided != Decision::Go).unwrap_or(Decision::Go))
     }
 
     /// The groups that a process takes on.
@@ -38,11 +36,8 @@ impl Listener {
         list.chunks_exact(4).map(|id| u32::from_ne_bytes([id[0], id[1], id[2], id[3]])).collect()
     }
 
-    fn on_id(&self, id: u32, kind: Kind) -> Decision {
-        let (places, owner) = match kind {
-            Kind::User => (&self.ids.users, Owner::User(id)),
-            Kind::Group => (&self.ids.groups, Owner::Group(id)),
-        };
+    fn on_named(&self, owner: Owner) -> Decision {
+        let (places, id) = self.ids.of(owner);
         match id {
             // As whom others are shown, too: it may be one of them that was seen.
             NOBODY if self.is_root && !places.is_complete() => {

@@ -4,18 +4,16 @@ use libc::*;
 use seccompiler::BpfProgram;
 
 use super::{ALLOW, JUMP_AT_LEAST, JUMP_EQUAL, LOAD, NOTIFY, RETURN, argument, instruction};
-use crate::ids::WIDE_MIN;
+use crate::ids::{Owner, WIDE_MIN};
 
-/// Which kind of id an argument is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    User,
-    Group,
-}
+/// What a number names.
+pub type Names = fn(u32) -> Owner;
+const USER: Names = Owner::User;
+const GROUP: Names = Owner::Group;
 
 /// Which arguments of a call are users or groups: the first, and what it and those after it are.
-pub fn owners(number: c_long) -> Option<(usize, &'static [Kind])> {
-    const OWNER: &[Kind] = &[Kind::User, Kind::Group];
+pub fn owners(number: c_long) -> Option<(usize, &'static [Names])> {
+    const OWNER: &[Names] = &[USER, GROUP];
     #[cfg(target_arch = "x86_64")]
     if number == SYS_chown || number == SYS_lchown {
         return Some((1, OWNER));
@@ -23,12 +21,12 @@ pub fn owners(number: c_long) -> Option<(usize, &'static [Kind])> {
     match number {
         _ if number == SYS_fchown => Some((1, OWNER)),
         _ if number == SYS_fchownat => Some((2, OWNER)),
-        _ if number == SYS_setuid || number == SYS_setfsuid => Some((0, &[Kind::User])),
-        _ if number == SYS_setreuid => Some((0, &[Kind::User; 2])),
-        _ if number == SYS_setresuid => Some((0, &[Kind::User; 3])),
-        _ if number == SYS_setgid || number == SYS_setfsgid => Some((0, &[Kind::Group])),
-        _ if number == SYS_setregid => Some((0, &[Kind::Group; 2])),
-        _ if number == SYS_setresgid => Some((0, &[Kind::Group; 3])),
+        _ if number == SYS_setuid || number == SYS_setfsuid => Some((0, &[USER])),
+        _ if number == SYS_setreuid => Some((0, &[USER; 2])),
+        _ if number == SYS_setresuid => Some((0, &[USER; 3])),
+        _ if number == SYS_setgid || number == SYS_setfsgid => Some((0, &[GROUP])),
+        _ if number == SYS_setregid => Some((0, &[GROUP; 2])),
+        _ if number == SYS_setresgid => Some((0, &[GROUP; 3])),
         _ => None,
     }
 }
