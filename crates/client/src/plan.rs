@@ -71,6 +71,10 @@ pub struct Plan {
     pub mounts: Vec<base::Mount>,
     /// Paths that are in the view whatever the profile says.
     include: Vec<TreePath>,
+    /// Its project, or the working directory.
+    tree: TreePath,
+    /// It is not to run here.
+    no_local: bool,
     /// By what its costs are known.
     kind: Kind,
     /// What calls it off.
@@ -158,8 +162,8 @@ impl Plan {
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
         let kind = Kind::new(&program.key, &command.argv, &command.cwd, named_bytes);
-        let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
-        let alone_in = is_alone.then(tree);
+        let tree = scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
+        let alone_in = is_alone.then(|| tree.clone());
         let moves = matches!(program.real.name(), b"rm" | b"rmdir" | b"mv");
         let mounts = shown_mounts(&scope, &cwd, allow_write, moves).map_err(NotPlanned::Here)?;
         // Where the daemon's own state lies no command writes.
@@ -228,6 +232,8 @@ impl Plan {
             fails_if_there,
             mounts,
             include,
+            tree,
+            no_local: options.no_local,
             kind,
             watch,
             unable,
@@ -255,6 +261,16 @@ impl Plan {
     /// Its working folder.
     pub fn folder(&self) -> TreePath {
         TreePath::parse(&self.command.cwd).unwrap_or_else(TreePath::root)
+    }
+
+    /// Whether it names a path, or one beneath it. Where it may run here, what is in its tree and in folders that it names counts as well: to
+    /// begin here is quicker than to be called off there.
+    pub fn is_about(&self, path: &TreePath) -> bool {
+        let is_near = || {
+            let named = self.include.iter().filter(|named| named.as_bytes() != b"/tmp");
+            named.chain([&self.tree]).any(|near| path.is_within(near))
+        };
+        self.include.iter().any(|named| named.is_within(path)) || !self.no_local && is_near()
     }
 
     /// By what its costs are known.
@@ -298,6 +314,7 @@ impl Plan {
             connection,
             gate: &*self.gate,
             include: &self.include,
+            is_about: &|path| self.is_about(path),
             hub_has: &|digest| daemon.server.hub_has(digest),
             travel_bytes: if ahead.is_some() { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
             names_system: reach.names_system,

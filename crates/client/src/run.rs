@@ -27,7 +27,7 @@ use crate::stdio::{self, Stop};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::weigh::{plan_and_weigh, run_there};
 use base::door::{Options, Reply};
-use base::{Command, Stdin, TaskId, Time, WindowSize};
+use base::{Command, Stdin, TaskId, Time, TreePath, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
@@ -432,10 +432,6 @@ impl Session {
         let may_run_here_in = (!self.options.no_local).then(|| self.plan.folder());
         let seen = (view.clone(), self.plan.gate.clone());
         let running = Running::of_command(seen, self.plan.trust, launched, (connection, reach), may_run_here_in);
-        let not_shown = daemon.server.views().snapshot().not_shown();
-        if let Some(why) = running.unshown(not_shown, |path| view.has(path), None) {
-            return Outcome::UnableNow(why);
-        }
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
@@ -456,6 +452,11 @@ impl Session {
             Ok(ready) => ready,
             Err(why) => return Outcome::Unplaced(why),
         };
+        let not_shown = daemon.server.views().snapshot().not_shown();
+        let uses = |path: &TreePath| view.has(path) && self.plan.is_about(path);
+        if let Some(why) = running.unshown(not_shown, uses, None) {
+            return Outcome::UnableNow(why);
+        }
         record.swept(view.len(), ready.changed(), ready.objects());
         self.locks.seen.version = Some(ready.version());
         let launch = Launch { attempt, launched: launched.0, budget: running.budget(), ..self.launch() };

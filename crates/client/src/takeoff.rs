@@ -5,7 +5,7 @@ use crate::daemon::Daemon;
 use crate::earlier::Outgoing;
 use crate::link::Reach;
 use crate::plan::Plan;
-use crate::views::Swept;
+use crate::views::{Swept, View};
 use base::{Binding, Bound, Content, Digest, TaskId, Version, ViewUpdate};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -35,6 +35,21 @@ pub(crate) struct Ready {
     parcel: Parcel,
     ahead: Option<Ahead>,
     whole: Vec<Bytes>,
+    step: Step,
+}
+
+/// A step of a view that is taken for sent from the check on. Dropped before it is, the hub must not be expected to have it.
+struct Step {
+    view: Arc<View>,
+    is_sent: bool,
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.view.forget_sent();
+        }
+    }
 }
 
 /// Contents for a launch.
@@ -66,7 +81,8 @@ impl Checked {
             let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
             let outgoing = daemon.server.outgoing_with(reach, first.chain(&swept.update.set), blobs);
             let whole = if reach.near { whole(&swept.update, daemon) } else { Vec::new() };
-            Ready { swept, parcel: Parcel::new(reach, outgoing), ahead, whole }
+            let step = Step { view: plan.view.clone(), is_sent: false };
+            Ready { swept, parcel: Parcel::new(reach, outgoing), ahead, whole, step }
         });
         Self { connection, bytes_before, ready }
     }
@@ -101,7 +117,7 @@ impl Ready {
         joined: &Joined,
         launch: Launch,
     ) -> Result<(Sender, Receiver), WireError> {
-        let Self { swept, parcel: Parcel { objects, behind }, ahead, whole } = self;
+        let Self { swept, parcel: Parcel { objects, behind }, ahead, whole, mut step } = self;
         let behind = Behind::announce(&joined.connection, behind).await;
         let launch = Launch {
             view: Some((&swept.update).into()),
@@ -113,6 +129,7 @@ impl Ready {
             ..launch
         };
         let opened = launch_on(joined, ahead, OpenKind::Launch(Box::new(launch))).await;
+        step.is_sent = true;
         behind.into_iter().for_each(Behind::send);
         if daemon.server.earlier_lacks() {
             let server = daemon.server.clone();

@@ -146,7 +146,7 @@ impl Half {
     /// Whether what differs comes of a map of what a file had before: other bytes in it, or none at all.
     fn has_stale_map(&self, found: &[String]) -> bool {
         self.outcomes.iter().any(|outcome| outcome.ended == Ended::Signal(libc::SIGBUS))
-            || found.iter().any(|text| text.contains(" mapread "))
+            || found.iter().any(|text| text.contains(" mapread ") || text.contains(" fork  = signal 7"))
     }
 }
 

@@ -85,6 +85,13 @@ impl NotShown {
         lock(&self.0).is_empty()
     }
 
+    /// Paths of which `is_one` is true that have something which no command may do without.
+    pub fn indispensable(&self, is_one: impl Fn(&TreePath) -> bool) -> Vec<TreePath> {
+        let paths = lock(&self.0).clone();
+        let found = paths.iter().filter(|(path, what)| !what.is_dispensable() && is_one(path));
+        found.map(|(path, _)| path.clone()).collect()
+    }
+
     /// Why a command that uses paths of which `uses` is true is to run here, if one of them has something that is not shown.
     /// `may_go_on`: it goes on without what it may do without. `about`: that counts only where this is true.
     pub fn why_here(

@@ -107,6 +107,8 @@ pub struct Launch<'a> {
     /// Paths that are to be in the view whatever the profile says: the working directory, `/tmp`, the files that the
     /// command names.
     pub include: &'a [TreePath],
+    /// Whether the command is about a path: of others, those of which not all is shown are not in the view.
+    pub is_about: &'a (dyn Fn(&TreePath) -> bool + Sync),
     /// Whether the hub has a blob or block already.
     pub hub_has: &'a dyn Fn(&Digest) -> bool,
     /// The hub has the same distribution: its files are only named.
@@ -336,6 +338,9 @@ impl Views {
                 table.leave_walks(launch.include);
                 let seen = |binding: &Binding| self.send_ahead(binding, launch, &mut gone.borrow_mut());
                 table.sweep(&Look { seen: &seen, ..self.look_in(&view.origin, launch.gate) });
+                let unshown = |path: &TreePath| table.has(path) && !(launch.is_about)(path);
+                let unshown = self.snapshot.not_shown().indispensable(unshown);
+                table.leave(unshown);
                 guard.done(fingerprint);
             } else if table.fingerprint() != Some(fingerprint) {
                 // Another policy's sweep came between: ours has to be made after all.

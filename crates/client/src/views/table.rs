@@ -150,19 +150,19 @@ impl Table {
         }
     }
 
-    /// Leaves out where walks went, if that is much and beneath none of the paths that a command is about.
+    /// Leaves out where walks went, if that is much and beneath none of the paths that a command is about, of which each has `/tmp`.
     pub fn leave_walks(&mut self, about: &[TreePath]) {
         if self.entries.len() <= PATHS_BEFORE_LEAVING {
             return;
         }
-        // Every command has the folder of temporary files.
         let about = |path: &TreePath| about.iter().any(|about| about.as_bytes() != b"/tmp" && path.is_within(about));
-        let left =
-            self.entries.iter().filter(|(path, entry)| entry.walked && !about(path)).map(|(path, _)| path.clone());
-        let next = self.version + 1;
-        for path in left.collect::<Vec<_>>() {
-            self.drop_within(&path, next);
-        }
+        let walked = self.entries.iter().filter(|(path, entry)| entry.walked && !about(path));
+        self.leave(walked.map(|(path, _)| path.clone()).collect());
+    }
+
+    /// Leaves these out: who uses one asks for it.
+    pub fn leave(&mut self, paths: Vec<TreePath>) {
+        paths.iter().for_each(|path| self.drop_within(path, self.version + 1));
     }
 
     pub fn mark_stale(&mut self, path: &TreePath) {
