@@ -19,7 +19,7 @@ pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
 pub use bundle::Bundle;
 pub use completions::{Completions, Program};
-pub use errors::for_program;
+pub use errors::{for_program, with_tip};
 pub use forecast::Forecast;
 pub use grants::TrustProject;
 pub use guests::{Guests, Pause};

@@ -4,7 +4,7 @@
 mod old_glibc;
 
 use clap::Parser;
-use cli::args::{Arguments, for_program, may_want_json};
+use cli::args::{Arguments, for_program, may_want_json, with_tip};
 use std::process::ExitCode;
 
 /// Runs before the start-up of the standard library, see [`cli::inherited`].
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 static NOTE: extern "C" fn() = cli::inherited::note;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::try_parse().map_err(|error| with_tip(error, std::env::args_os())) {
         Ok(arguments) => arguments,
         // Help and version are no errors.
         Err(error) if error.use_stderr() && may_want_json(std::env::args_os()) => {

@@ -65,13 +65,13 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
         }
         Question::Revoke { node } => {
             let answer = ask_hub(daemon, json!({"ask": "revoke", "node": node})).await?;
-            let id = answer["revoked"].as_str().unwrap_or_default();
-            value(Revoked { name: node, id: short(id) })
+            let id = short(answer["revoked"].as_str().unwrap_or_default());
+            value(Revoked { name: named(&answer, node), id })
         }
         Question::Approve { node, trust } => {
             let answer = ask_hub(daemon, json!({"ask": "approve", "node": node, "trust": trust})).await?;
             let id = short(answer["approved"].as_str().unwrap_or_default());
-            value(Approved { name: node, id, trust })
+            value(Approved { name: named(&answer, node), id, trust })
         }
         // The hub's answer is ours.
         Question::Audit { count } => ask_hub(daemon, json!({"ask": "audit", "count": count})).await,
@@ -79,7 +79,7 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             let answer = ask_hub(daemon, json!({"ask": "drain", "node": node, "undo": undo})).await?;
             let id = short(answer["drained"].as_str().unwrap_or_default());
             let busy = answer["busy"].as_u64().unwrap_or_default() as u32;
-            value(Drained { name: node, id, takes_tasks: undo, busy })
+            value(Drained { name: named(&answer, node), id, takes_tasks: undo, busy })
         }
         Question::Accounts { .. } | Question::Limit { .. } | Question::Everyone { .. } => {
             // The hub's answer to these is ours.
@@ -270,6 +270,11 @@ async fn status_of_pool(daemon: &Arc<Daemon>) -> Status {
 async fn overview(daemon: &Arc<Daemon>) -> Overview {
     let (status, figures) = tokio::join!(status(daemon), ask_hub(daemon, json!({"ask": "figures"})));
     Overview { status, figures: figures.unwrap_or_default(), jobs: batch::list(daemon, false) }
+}
+
+/// What the hub calls a node in its answer; an older one does not say.
+fn named(answer: &Value, asked: String) -> String {
+    answer["name"].as_str().filter(|name| !name.is_empty()).map_or(asked, str::to_owned)
 }
 
 /// What the hub answers to a question, as JSON.

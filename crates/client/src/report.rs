@@ -369,7 +369,7 @@ pub struct Cancelled {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Revoked {
-    /// What it was called in the question: its name, or digits of its id.
+    /// Its name; of an older hub's what it was called in the question.
     pub name: String,
     /// The first digits of its id.
     pub id: String,
@@ -379,7 +379,7 @@ pub struct Revoked {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Approved {
-    /// What it was called in the question: its name, or digits of its id.
+    /// Its name; of an older hub's what it was called in the question.
     pub name: String,
     /// The first digits of its id.
     pub id: String,
@@ -399,7 +399,7 @@ pub struct Audit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Drained {
-    /// What it was called in the question: its name, or digits of its id.
+    /// Its name; of an older hub's what it was called in the question.
     pub name: String,
     /// The first digits of its id.
     pub id: String,

@@ -36,7 +36,9 @@ pub(crate) async fn plan_and_weigh(
         let plan = plan.with_descriptors(&daemon, &options.descriptors)?;
         let choice = weigh(&daemon, &plan, &options);
         match choice.filter(|choice| choice.side == Side::Here) {
-            Some(choice) => Err(NotPlanned::Better(plan.kind(), choice)),
+            Some(choice) => {
+                Err(nobody(&daemon).map_or_else(|| NotPlanned::Better(plan.kind(), choice), NotPlanned::Here))
+            }
             None => Ok((Checked::at_once(&plan, &daemon), plan, choice)),
         }
     });
@@ -76,6 +78,13 @@ pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> 
     }
     daemon.history.chosen(&plan.kind(), &choice);
     Some(choice)
+}
+
+/// That none of the hub's workers takes tasks, and why, if that is so.
+fn nobody(daemon: &Daemon) -> Option<String> {
+    let offer = daemon.link()?.offers.latest()?;
+    let is_so = offer.cpus == 0 && !offer.resting.is_empty();
+    is_so.then(|| format!("no worker takes tasks now: {}", offer.resting.join(", ")))
 }
 
 /// What the hub offers. On a worker of one's own a command gets what it gets here.

@@ -62,11 +62,11 @@ impl Shared {
                 }
             }
             "revoke" => match self.revoke(&text("node")) {
-                Ok(node) => json!({"revoked": node.0.to_hex()}),
+                Ok(node) => json!({"revoked": node.0.to_hex(), "name": self.name_of(node)}),
                 Err(error) => json!({"error": error.to_string()}),
             },
             "approve" => match Trust::from_name(&text("trust")).map(|trust| self.approve(&text("node"), trust)) {
-                Some(Ok(node)) => json!({"approved": node.0.to_hex(), "trust": text("trust")}),
+                Some(Ok(node)) => json!({"approved": node.0.to_hex(), "name": self.name_of(node), "trust": text("trust")}),
                 Some(Err(error)) => json!({"error": error.to_string()}),
                 None => json!({"error": "a machine is trusted as own, site or volunteer"}),
             },
@@ -75,11 +75,16 @@ impl Shared {
                 json!({"entries": self.audit.last(count)})
             }
             "drain" => match self.drain(&text("node"), !question["undo"].as_bool().unwrap_or(false)) {
-                Ok((node, busy)) => json!({"drained": node.0.to_hex(), "busy": busy}),
+                Ok((node, busy)) => json!({"drained": node.0.to_hex(), "name": self.name_of(node), "busy": busy}),
                 Err(error) => json!({"error": error.to_string()}),
             },
             other => json!({"error": format!("the hub does not know the question `{other}`")}),
         }
+    }
+
+    /// What a node is called; empty: it is not known any more.
+    fn name_of(&self, node: NodeId) -> String {
+        lock(&self.registry).name(node).unwrap_or_default().to_owned()
     }
 
     fn revoke(&self, who: &str) -> Result<NodeId, RegistryError> {
@@ -245,7 +250,7 @@ mod tests {
         lock(&hub.shared.registry).add(node(7), "worker", "machine", 1).expect("let in");
         let seven = node(7).0.to_hex();
         let answer = asked(&admin, json!({"ask": "drain", "node": seven})).await;
-        assert_eq!(answer, json!({"drained": seven, "busy": 0}));
+        assert_eq!(answer, json!({"drained": seven, "name": "machine", "busy": 0}));
         let _drained = hub.join(7, hello(Role::Worker, 3)).await;
         let _other = hub.join(8, hello(Role::Worker, 2)).await;
         hub.lends(2).await;

@@ -278,6 +278,13 @@ impl Registry {
         Ok(Tenant(ours))
     }
 
+    /// What the owner of a key is called, or was.
+    pub fn name(&self, node: NodeId) -> Option<&str> {
+        let key = node.0.to_hex();
+        let known = self.kept.nodes.get(&key).map(|known| &known.name);
+        known.or_else(|| self.kept.revoked.get(&key)).map(String::as_str)
+    }
+
     /// The role of a key that has joined.
     pub fn role(&self, node: NodeId) -> Option<Role> {
         self.kept.nodes.get(&node.0.to_hex()).and_then(|known| Role::from_name(&known.role))

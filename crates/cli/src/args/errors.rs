@@ -3,7 +3,21 @@
 use super::Arguments;
 use crate::error::CliError;
 use clap::CommandFactory;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::ffi::OsString;
+
+/// The error of these words with a suggestion, where clap has none: `submit` takes a command otherwise than `run` does.
+pub fn with_tip(mut error: clap::Error, words: impl Iterator<Item = OsString>) -> clap::Error {
+    let is_word = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) => !word.starts_with('-'),
+        _ => false,
+    };
+    if is_word && error.kind() == ErrorKind::UnknownArgument && command(words) == "gleaner submit" {
+        let tip = vec!["to submit one command, put `--` before it".into()];
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip));
+    }
+    error
+}
 
 /// The error of these words, which clap has refused. The hint leads to the help of the subcommand that was meant.
 pub fn for_program(error: &clap::Error, words: impl Iterator<Item = OsString>) -> CliError {
@@ -48,7 +62,7 @@ mod tests {
     fn said(line: &str) -> (String, String) {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
         let error = Arguments::try_parse_from(&words).expect_err("it is wrong");
-        let error = for_program(&error, words.into_iter());
+        let error = for_program(&with_tip(error, words.clone().into_iter()), words.into_iter());
         (error.message, error.hint.expect("a hint"))
     }
 
@@ -65,6 +79,11 @@ mod tests {
                 "gleaner sim linger --help",
             ),
             ("gleaner recover --list --into x --json", &format!("{refused} '--into <DIR>'"), "gleaner recover --help"),
+            (
+                "gleaner submit sh x.sh --json",
+                "unexpected argument 'x.sh' found",
+                "to submit one command, put `--` before it; see gleaner submit --help",
+            ),
             ("gleaner frob --json", "unrecognized subcommand 'frob'", "gleaner --help"),
             (
                 "gleaner cancl --json",
