@@ -162,7 +162,8 @@ impl Table {
 
     /// Leaves these out: who uses one asks for it.
     pub fn leave(&mut self, paths: Vec<TreePath>) {
-        paths.iter().for_each(|path| self.drop_within(path, self.version + 1));
+        let next = self.version + 1;
+        paths.iter().for_each(|path| self.drop_within(path, next));
     }
 
     pub fn mark_stale(&mut self, path: &TreePath) {
