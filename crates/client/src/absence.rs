@@ -74,10 +74,7 @@ impl Session {
         record: &mut Record,
     ) -> Result<bool, Outcome> {
         let daemon = self.daemon.clone();
-        let resting = |daemon: &Daemon| {
-            let offer = offered(daemon)?;
-            (offer.cpus == 0 && !offer.resting.is_empty()).then(|| offer.resting.join(", "))
-        };
+        let resting = |daemon: &Daemon| daemon.link()?.offers.all_rest();
         if !self.options.no_local {
             return Ok(false);
         }

@@ -41,6 +41,12 @@ impl Offers {
         state.offer.as_ref().filter(|(at, _)| now - *at < FRESH).map(|(_, offer)| offer.clone())
     }
 
+    /// Which workers rest and why, if none takes tasks.
+    pub fn all_rest(&self) -> Option<String> {
+        let offer = self.latest()?;
+        (offer.cpus == 0 && !offer.resting.is_empty()).then(|| offer.resting.join(", "))
+    }
+
     /// Waits for an answer to a question that is asked from now on, for a bounded time.
     pub async fn renewed(&self) {
         let since = Instant::now();

@@ -432,7 +432,7 @@ impl Session {
         let may_run_here_in = (!self.options.no_local).then(|| self.plan.folder());
         let seen = (view.clone(), self.plan.gate.clone());
         let running = Running::of_command(seen, self.plan.trust, launched, (connection, reach), may_run_here_in);
-        let running = self.daemon.server.begin(self.task, running);
+        let running = daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
         let checked = match self.checked.take().filter(|checked| checked.connection == connection) {

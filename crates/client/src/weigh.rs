@@ -36,9 +36,10 @@ pub(crate) async fn plan_and_weigh(
         let plan = plan.with_descriptors(&daemon, &options.descriptors)?;
         let choice = weigh(&daemon, &plan, &options);
         match choice.filter(|choice| choice.side == Side::Here) {
-            Some(choice) => {
-                Err(nobody(&daemon).map_or_else(|| NotPlanned::Better(plan.kind(), choice), NotPlanned::Here))
-            }
+            Some(choice) => match daemon.link().and_then(|link| link.offers.all_rest()) {
+                Some(who) => Err(NotPlanned::Here(format!("no worker takes tasks now: {who}"))),
+                None => Err(NotPlanned::Better(plan.kind(), choice)),
+            },
             None => Ok((Checked::at_once(&plan, &daemon), plan, choice)),
         }
     });
@@ -78,13 +79,6 @@ pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> 
     }
     daemon.history.chosen(&plan.kind(), &choice);
     Some(choice)
-}
-
-/// That none of the hub's workers takes tasks, and why, if that is so.
-fn nobody(daemon: &Daemon) -> Option<String> {
-    let offer = daemon.link()?.offers.latest()?;
-    let is_so = offer.cpus == 0 && !offer.resting.is_empty();
-    is_so.then(|| format!("no worker takes tasks now: {}", offer.resting.join(", ")))
 }
 
 /// What the hub offers. On a worker of one's own a command gets what it gets here.
