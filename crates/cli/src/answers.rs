@@ -154,6 +154,10 @@ impl Render for TaskReport {
             .fact("status", &self.status)
             .fact("ran", place)
             .fact("because", &self.why);
+        // Of one that came nowhere the reason is that.
+        if let Some(told) = self.failed.as_ref().filter(|told| told.lines().next() != Some(&self.why)) {
+            facts.fact("failed", told);
+        }
         if let (Some(here), Some(there)) = (self.expected_here_us, self.expected_there_us) {
             facts.fact("expected", format!("{} here, {} there", micros(here), micros(there)));
         }
@@ -408,7 +412,8 @@ tasks         0 running, 0 waiting
             place: "remote".into(),
             worker: Some("rack".into()),
             why: "most idle CPUs".into(),
-            status: "exit 0".into(),
+            status: "failed 125".into(),
+            failed: Some("nothing committed: /src/x.o was changed here while the task ran\n/src/y.o too".into()),
             timeline: vec![Moment { at_us: 0, what: "received".into() }, Moment { at_us: 9300, what: "done".into() }],
             round_trips: 1,
             carrier: Some("udp".into()),
@@ -422,9 +427,11 @@ tasks         0 running, 0 waiting
 task          8f3a0000000000000000000000000001
 command       gcc -c x.c
 started       1970-01-01 00:00:00 UTC
-status        exit 0
+status        failed 125
 ran           remote on rack
 because       most idle CPUs
+failed        nothing committed: /src/x.o was changed here while the task ran
+              /src/y.o too
 round trips   1
 bytes         4.1 KB up, 900 B down
 paths         383 known beforehand, 0 asked for

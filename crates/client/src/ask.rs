@@ -53,7 +53,11 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
         Question::Explain { task } => explain(daemon, &task.unwrap_or_default()).await.and_then(value),
         Question::Tasks => value(Tasks { tasks: daemon.records.list() }),
         Question::Cancel { task } => cancel(daemon, &task).await.and_then(value),
-        Question::Jobs { all } => value(batch::list(daemon, all)),
+        Question::Jobs { all } => {
+            let mut list = batch::list(daemon, all);
+            waiting::add_problems(daemon, &mut list.jobs).await;
+            value(list)
+        }
         Question::Job { job, first, count, wait_ms } => {
             batch::changed(daemon, &job, Duration::from_millis(wait_ms.into())).await?;
             batch::one(daemon, &job, first, count).await.and_then(value)

@@ -348,6 +348,7 @@ impl Record {
             Reply::Done(ExitStatus::Signal(signal)) => ("remote", format!("signal {signal}")),
             Reply::Failed { message, code } => {
                 self.at(message.clone());
+                self.report.failed = Some(message.clone());
                 let place = if self.report.worker.is_some() { "remote" } else { "nowhere" };
                 if self.report.why.is_empty() {
                     self.report.why = message.lines().next().unwrap_or_default().to_owned();

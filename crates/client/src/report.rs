@@ -288,6 +288,8 @@ pub struct TaskReport {
     pub expected_there_us: Option<u64>,
     /// As in [`TaskLine`].
     pub status: String,
+    /// What its caller was told, if it failed without a status of its own.
+    pub failed: Option<String>,
     /// As in [`TaskLine`].
     pub exit: Option<u32>,
     /// As in [`TaskLine`].

@@ -146,6 +146,10 @@ pub fn quorum(pool: &mut Pool) -> Result<Vec<String>> {
     if !outcome.ok() || !outcome.said().contains(lacks) || report["job"]["problem"].is_null() {
         wrong.push(format!("it is told that it cannot be met: {}, {}", outcome.said(), report["job"]));
     }
+    let list = gleaner(pool, &place, &["jobs"])?;
+    if !list.text().contains(lacks) {
+        wrong.push(format!("so does the list of jobs: {}", list.text()));
+    }
     let waits = wait_for(END_BOUND, || {
         let task = job(pool, &id).ok()?["tasks"][0].take();
         let why =

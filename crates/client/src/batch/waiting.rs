@@ -9,10 +9,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 
 /// For how long the hub's word on a job is used, and how long it may take.
 const FRESH: Duration = Duration::from_secs(3);
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Most jobs of a list of which it is asked.
+const JOBS_ASKED_MAX: usize = 16;
 /// Tasks that are named as those that another one comes after.
 const TASKS_NAMED_MAX: usize = 10;
 
@@ -85,17 +88,38 @@ pub(super) async fn add_reasons(daemon: &Arc<Daemon>, job: &Job, report: &mut Ba
         waiting.map(|task| (job.waits(&report.job, task), task)).map(|(why, task)| (task, why)).collect()
     };
     let is_any_at_hub = all.iter().any(|(_, waits)| matches!(waits, Waits::AtHub(_)));
-    let BatchLine { state, problem, running, waiting, .. } = &report.job;
-    let is_at_rest = matches!(state.as_str(), "waiting" | "running") && *running == 0 && *waiting > 0;
-    let may_lack_worker = is_at_rest && problem.is_none();
+    let may_lack_worker = may_lack_worker(&report.job);
     let word = match is_any_at_hub || may_lack_worker {
-        true => job.last_word.or_ask(*running > 0, ask(daemon, &report.job)).await,
+        true => job.last_word.or_ask(report.job.running > 0, ask(daemon, &report.job)).await,
         false => HubWord::default(),
     };
     all.into_iter().for_each(|(task, waits)| task.why = waits.in_words(word.why.as_deref()));
     if may_lack_worker && word.lacks_worker {
         report.job.problem = word.why;
     }
+}
+
+/// Says of jobs in a list that they lack a worker, where that is why nothing of them runs.
+pub async fn add_problems(daemon: &Arc<Daemon>, jobs: &mut [BatchLine]) {
+    let mut asked = JoinSet::new();
+    for line in jobs.iter().filter(|line| may_lack_worker(line)).take(JOBS_ASKED_MAX) {
+        if let Some(Found::Open(job)) = daemon.batches.find(&line.job).pop() {
+            let (daemon, line) = (daemon.clone(), line.clone());
+            asked.spawn(async move { (job.last_word.or_ask(false, ask(&daemon, &line)).await, line.job) });
+        }
+    }
+    while let Some(answer) = asked.join_next().await {
+        if let Ok((HubWord { why, lacks_worker: true }, key)) = answer
+            && let Some(line) = jobs.iter_mut().find(|line| line.job == key)
+        {
+            line.problem = why;
+        }
+    }
+}
+
+fn may_lack_worker(job: &BatchLine) -> bool {
+    let is_open = matches!(job.state.as_str(), "waiting" | "running");
+    is_open && job.running == 0 && job.waiting > 0 && job.problem.is_none()
 }
 
 async fn ask(daemon: &Arc<Daemon>, job: &BatchLine) -> HubWord {
