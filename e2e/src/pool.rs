@@ -33,6 +33,8 @@ pub const CLIENT: &str = "client";
 pub const SITE: &str = "site";
 /// Where a hub behind the pool's may be.
 pub const BRANCH: &str = "branch";
+/// Ports that are tried to find a free one.
+const PORTS_TRIED: usize = 100;
 /// Where the hub listens there.
 const FAR_PORT: u16 = 4433;
 /// The variable that tells the product's processes what to leave out.
@@ -546,10 +548,15 @@ fn wait_for_hub(root: &Path, name: &str, command: Command) -> Result<Daemon> {
     }
 }
 
-/// An address of this machine whose port nobody uses for UDP now.
+/// An address of this machine whose port nobody uses now. It is none of those that the kernel gives to anybody: it must be free again when
+/// who listens there has been killed.
 pub(crate) fn free_address() -> String {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
-    socket.map_or_else(|_| "127.0.0.1:0".to_owned(), |address| address.to_string())
+    let tried = std::iter::repeat_with(|| rand::random_range(10_000..32_000)).take(PORTS_TRIED);
+    let is_free = |port: &u16| {
+        let address = ("127.0.0.1", *port);
+        std::net::UdpSocket::bind(address).is_ok() && std::net::TcpListener::bind(address).is_ok()
+    };
+    format!("127.0.0.1:{}", tried.into_iter().find(is_free).unwrap_or(0))
 }
 
 /// The workers in what `gleaner status --json` prints.
