@@ -27,5 +27,12 @@ shared() { (for i in $(seq 200); do echo $i; sleep 0.005; done) | (
     (sleep 0.2; $1 dd bs=8 count=60 iflag=fullblock status=none > o1) <&0 & (sleep 0.4; $1 dd bs=8 count=5 iflag=fullblock status=none > o2) <&0 &
     wait; cat > rest; cat o1 o2 rest | tr -d '\n' | fold -w1 | sort | uniq -c | xargs); }
 is "shared by two and the next" "$(shared "$there")" "$(shared "")"
+two() { seq 2000 | (($1 sh -c 'read x; echo $x; sleep 3; cat' > t1) <&0 & until [ -s t1 ]; do sleep 0.05; done; $1 sh -c 'read y; echo $y' > t2; wait; cat > t3); xargs < t2; cat t1 t2 t3 | sort -n | cksum; rm t1; }
+is "read by another while the first waits" "$(two "$there" | xargs)" "2 $(seq 2000 | cksum)"
+much() { head -c 3000000 big | (($1 dd bs=100000 count=10 iflag=fullblock status=none > m1) <&0 & ($1 dd bs=100000 count=8 iflag=fullblock status=none > m2) <&0 &
+    wait; cat > m3); cat m1 m2 m3 | wc -c; }
+is "much, shared" "$(much "$there")" 3000000
+ends() { printf 'a\nb\n' | (($1 sh -c 'cat; sleep 6' > e1) <&0 & until [ -s e1 ]; do sleep 0.05; done; timeout 5 $1 cat > e2; echo $?; wait); cat e1 e2 | xargs; rm e1; }
+is "at its end, while the first goes on" "$(ends "$there" | xargs)" "0 a b"
 is "called off" "$(seq 3 | (timeout 60 remrun sh -c 'read x; mknod dev c 1 3 2>/dev/null; echo $x'; cat) | xargs)" "1 2 3"
 exit $bad

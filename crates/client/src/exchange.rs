@@ -7,32 +7,31 @@ use crate::caller::{Replies, Requests};
 use crate::ending::{Awaited, Phase, cancelled, impossible_end, leaves_running};
 use crate::hedge::{Headway, hedged};
 use crate::hold::{FRAME_BYTES, Held};
-use crate::input::finished;
+use crate::input::{finished, wanted};
 use crate::link_wait::LinkWait;
 use crate::listening;
 use crate::outputs::{Differs, REPEATED_DIFFERENTLY, Stream, reserve};
+use crate::peek::Looked;
 use crate::record::{Record, TOLD_BYTES_MAX};
 use crate::run::{Outcome, Session};
 use crate::serve::Running;
 use crate::signatures::Signed;
 use crate::spool::Spool;
-use crate::stdio::{Done, READ_BYTES};
 use crate::stops::Stops;
-use base::Stdin;
 use base::door::Request;
 use base::path::told;
 use bytes::Bytes;
 use prost::Message as _;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, LockRequest, Object, OutputKind, Resting, TaskInput, TaskOutput,
 };
 use wire::quiet::HUB_QUIET_MAX;
 use wire::signed::Streams;
-use wire::{Connection, Quiet, Receiver, Sender, Turn, WireError, convert, until};
+use wire::{Connection, Quiet, Receiver, Sender, WireError, convert, until};
 
 /// How long a cancelled task may take to end before it begins again.
 const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -46,15 +45,15 @@ const CANCEL_LIMIT: Duration = Duration::from_millis(100);
 /// The streams of one attempt.
 pub struct Exchange<'a> {
     pub(crate) session: &'a mut Session,
-    to_task: Sender,
+    pub(crate) to_task: Sender,
     from_task: Receiver,
     pub(crate) signed: Signed,
     pub(crate) record: &'a mut Record,
     pub(crate) started: bool,
     /// Input that waits for credit.
-    unsent: VecDeque<Bytes>,
-    end_sent: bool,
-    credit: usize,
+    pub(crate) unsent: VecDeque<Bytes>,
+    pub(crate) end_sent: bool,
+    pub(crate) credit: usize,
     /// A frame that waits for its writer. Until it is taken no other is read, and the task feels it.
     waiting: Option<(mpsc::Sender<Bytes>, Bytes)>,
     /// What is not delivered yet, since the task is young.
@@ -88,7 +87,9 @@ enum Next {
     Caller(Option<Request>),
     Closed(Stream),
     Room(Option<mpsc::OwnedPermit<Bytes>>),
-    Input(Done<Vec<u8>>),
+    Input(Looked),
+    /// Others would read the same input.
+    Wanted,
     Frame(Result<Option<TaskOutput>, WireError>),
     Cancel,
     /// The task does what cannot be done elsewhere.
@@ -182,6 +183,7 @@ impl<'a> Exchange<'a> {
                 Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read).await,
+                Next::Wanted => self.on_wanted(),
                 Next::Unanswered => self.on_unanswered().await,
                 Next::Look => self.on_look(replies).await,
                 Next::Hedged(is_first) => self.on_hedged(is_first, (requests, replies)).await,
@@ -208,6 +210,7 @@ impl<'a> Exchange<'a> {
             self.quiet.heard();
         }
         let session = &mut *self.session;
+        let idle = session.input.idle();
         let writer = self.waiting.as_ref().map(|(writer, _)| writer.clone());
         let next = tokio::select! {
             biased;
@@ -226,38 +229,13 @@ impl<'a> Exchange<'a> {
                 session.input.reading = None;
                 Next::Input(read)
             }
+            () = wanted(idle) => Next::Wanted,
             () = self.quiet.over(&self.connection), if goes_on => Next::Quiet,
         };
         if let Next::Frame(Ok(Some(output))) = &next {
             self.hears(output);
         }
         next
-    }
-
-    /// Sends input as far as there is credit, and reads more.
-    async fn feed(&mut self) {
-        while self.credit > 0 {
-            let Some(mut chunk) = self.unsent.pop_front() else { break };
-            let portion = chunk.split_to(chunk.len().min(self.credit).min(READ_BYTES));
-            if !chunk.is_empty() {
-                self.unsent.push_front(chunk);
-            }
-            self.credit -= portion.len();
-            // Where there is more than can be read at once, files that tasks read go before it: those do not wait without end.
-            self.to_task.set_turn(if portion.len() < READ_BYTES { Turn::First } else { Turn::Last });
-            self.tell(InputKind::Stdin(portion)).await;
-        }
-        if !self.unsent.is_empty() {
-            return;
-        }
-        if self.session.input.ended {
-            if !self.end_sent {
-                self.end_sent = true;
-                self.tell(InputKind::StdinEnd(true)).await;
-            }
-        } else if self.credit > 0 && matches!(self.session.plan.stdin, Stdin::Stream | Stdin::Terminal) {
-            self.session.input.start_reading(&self.session.stop, self.credit);
-        }
     }
 
     /// Says something to the task. If it cannot be said, the connection is lost, which the reading side reports.
@@ -298,12 +276,13 @@ impl<'a> Exchange<'a> {
         self.to_task.finish();
     }
 
-    /// Whether the next frame is taken: not if an earlier one waits for its writer, unless it may be the answer to a signal, or the end that
-    /// it asks for.
+    /// Whether the next frame is taken: not if an earlier one waits for its writer, unless it may be the answer to a signal, the end that
+    /// it asks for, or what others wait for who read the same input.
     fn goes_on(&self) -> bool {
         let wants_end = self.session.ending.is_some() && self.behind_bytes < BEHIND_BYTES_LAST;
         let is_there = matches!(self.behind.back(), Some(OutputKind::End(_) | OutputKind::Failed(_)));
-        let wants_answer = self.answer.is_due() && self.behind_bytes < BEHIND_BYTES_MAX;
+        let is_asked = self.answer.is_due() || self.session.input.is_being_given_back();
+        let wants_answer = is_asked && self.behind_bytes < BEHIND_BYTES_MAX;
         self.waiting.is_none() || (wants_end || wants_answer) && !is_there
     }
 
@@ -315,6 +294,7 @@ impl<'a> Exchange<'a> {
                 return None;
             }
             OutputKind::Alive(_) => return None,
+            kind if self.hears_of_input(&kind) => return None,
             _ => {}
         }
         self.on_last(&kind);
@@ -413,26 +393,15 @@ impl<'a> Exchange<'a> {
         self.deliver_next()
     }
 
-    /// Input that cannot be read is not at its end: the task must not take it for that.
-    async fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
-        if self.session.plan.stdin == Stdin::Terminal {
-            self.stops.typed(Instant::now());
-        }
-        self.unsent.extend(self.session.input.take(read));
-        let errno = self.session.input.failed?;
-        self.tell(InputKind::Cancel(true)).await;
-        self.to_task.finish();
-        Some(Outcome::Unplaced(format!("standard input cannot be read: {errno}")))
-    }
-
     async fn on_output(&mut self, kind: OutputKind, requests: &mut Requests, replies: &mut Replies) -> Option<Outcome> {
         self.on_last(&kind);
         match kind {
             OutputKind::Stdout(bytes) => return self.deliver((Stream::Stdout, Streams::STDOUT), bytes),
             OutputKind::Stderr(bytes) => return self.deliver((Stream::Stderr, Streams::STDERR), bytes),
             OutputKind::Terminal(bytes) => return self.deliver((Stream::Terminal, Streams::TERMINAL), bytes),
-            OutputKind::StdinTaken(bytes) => self.session.input.note_taken(bytes),
-            OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
+            OutputKind::StdinTaken(_) | OutputKind::StdinCredit(_) | OutputKind::StdinBack(_) => {
+                self.hears_of_input(&kind);
+            }
             OutputKind::Placed(placed) => {
                 self.has_place = true;
                 self.record.placed(&placed);

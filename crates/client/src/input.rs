@@ -1,17 +1,31 @@
 //! A command's standard input at the client, over all attempts of its task.
 
-use crate::peek::{Part, Peeked, Taken};
-use crate::stdio::{self, Done, Stop};
+use crate::exchange::Exchange;
+use crate::peek::{Looked, Part, Peeked, Taken};
+use crate::run::Outcome;
+use crate::stdio::{self, Done, READ_BYTES, Stop};
+use base::Stdin;
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use wire::lock;
+use wire::message::{InputKind, OutputKind};
+use wire::{Turn, lock};
 
 /// How long what is being read may take to end once it is called off: only a read that others were quicker than does not end at once.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
+
+/// Whether a task gives back what it has not read yet, for others to read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Back {
+    #[default]
+    No,
+    Due,
+    /// Its answer is awaited.
+    Asked,
+}
 
 /// Standard input, over all attempts of a task.
 pub struct Input {
@@ -28,7 +42,9 @@ pub struct Input {
     /// Calls off what is being read.
     pause: Option<Stop>,
     /// What is being read.
-    pub(crate) reading: Option<JoinHandle<Done<Vec<u8>>>>,
+    pub(crate) reading: Option<JoinHandle<Looked>>,
+    /// Whether the task is to give back what it has not read.
+    back: Back,
     /// Why it cannot be read any further, if that is not its end.
     pub(crate) failed: Option<Errno>,
     /// It is not known what a read that was called off has taken.
@@ -39,8 +55,8 @@ impl Input {
     /// Nothing read yet.
     pub fn new(fd: Arc<OwnedFd>) -> Self {
         let (taken, part, peeks, ended, foreground) = (Arc::default(), None, None, false, true);
-        let (pause, reading, failed, is_unsettled) = (None, None, None, false);
-        Self { fd, taken, part, peeks, ended, foreground, pause, reading, failed, is_unsettled }
+        let (pause, reading, failed, is_unsettled, back) = (None, None, None, false, Back::No);
+        Self { fd, taken, part, peeks, ended, foreground, pause, reading, back, failed, is_unsettled }
     }
 
     /// The caller's descriptor.
@@ -63,7 +79,7 @@ impl Input {
         if self.peeks.take().is_some() {
             // What the last attempt looks for is not for this one.
             self.pause.take().into_iter().for_each(|pause| pause.stop());
-            (self.reading, self.ended) = (None, false);
+            (self.reading, self.ended, self.back) = (None, false, Back::No);
         }
         Bytes::copy_from_slice(&lock(&self.taken).kept)
     }
@@ -80,13 +96,60 @@ impl Input {
         }
     }
 
+    /// What this attempt looks into while it does not look.
+    pub(crate) fn idle(&self) -> Option<Arc<Peeked>> {
+        let is_idle = self.reading.is_none() && self.back == Back::No;
+        self.looked_into().filter(|_| is_idle).cloned()
+    }
+
+    /// Others wait to look into what it does not look into now.
+    pub(crate) fn make_way(&mut self) {
+        if self.looked_into().is_some_and(|peeked| !peeked.makes_way()) {
+            self.back = Back::Due;
+        }
+    }
+
+    /// Until another attempt begins, others may look into it: unless this one `has_ended` with a result.
+    pub(crate) fn rest_unless(&mut self, has_ended: bool) {
+        if let Some(peeked) = self.looked_into().filter(|_| !has_ended) {
+            peeked.rest();
+            self.pause.take().into_iter().for_each(|pause| pause.stop());
+            (self.reading, self.back) = (None, Back::No);
+        }
+    }
+
     fn peeked(&self) -> Option<&Arc<Peeked>> {
-        self.part.as_ref()?.peeked.as_ref()
+        Some(self.part.as_ref()?.peeked())
     }
 
     /// What this attempt looks into.
     fn looked_into(&self) -> Option<&Arc<Peeked>> {
         self.peeks.and(self.peeked())
+    }
+
+    /// Whether the answer of a task that gives back what it has not read is awaited.
+    pub(crate) fn is_being_given_back(&self) -> bool {
+        self.back == Back::Asked
+    }
+
+    /// Whether the task is to be asked for what it has not read yet; it is, from now on.
+    fn is_wanted_back(&mut self) -> bool {
+        let is_due = self.back == Back::Due;
+        if is_due {
+            self.back = Back::Asked;
+        }
+        is_due
+    }
+
+    /// The task has read so many bytes since its attempt began, and all else that it was sent is thrown away. Returns what was taken out for
+    /// it already, and is to be sent again.
+    pub(crate) fn gave_back(&mut self, bytes: u64) -> Option<Bytes> {
+        // Its end as well, if it had come.
+        (self.back, self.ended) = (Back::No, false);
+        self.looked_into().into_iter().for_each(|peeked| peeked.gave_back(bytes));
+        let taken = lock(&self.taken);
+        let from = usize::try_from(bytes).unwrap_or(usize::MAX);
+        taken.kept.get(from..).filter(|rest| !rest.is_empty()).map(Bytes::copy_from_slice)
     }
 
     /// How much the attempt has taken, as far as that is known.
@@ -107,7 +170,7 @@ impl Input {
     /// Reads some of it, unless that is being done.
     pub(crate) fn start_reading(&mut self, stop: &Stop, bytes_max: usize) {
         let terminal = stdio::is_terminal(&self.fd);
-        if self.reading.is_some() || self.ended || (terminal && !self.foreground) {
+        if self.reading.is_some() || self.ended || self.back != Back::No || (terminal && !self.foreground) {
             return;
         }
         let peeked = self.peeks.zip(self.peeked().cloned());
@@ -118,7 +181,7 @@ impl Input {
             let stops: Vec<&Stop> = [Some(&stop), pause.as_ref()].into_iter().flatten().collect();
             match peeked {
                 Some((attempt, peeked)) => peeked.look(attempt, &stops, bytes_max),
-                None => stdio::read_some(&fd, &stops, bytes_max),
+                None => Looked::Read(stdio::read_some(&fd, &stops, bytes_max)),
             }
         }));
     }
@@ -143,7 +206,14 @@ impl Input {
     }
 
     /// Takes what was read; returns what is to be sent.
-    pub(crate) fn take(&mut self, read: Done<Vec<u8>>) -> Option<Bytes> {
+    pub(crate) fn take(&mut self, looked: Looked) -> Option<Bytes> {
+        let read = match looked {
+            Looked::Read(read) => read,
+            Looked::GiveBack => {
+                self.back = Back::Due;
+                return None;
+            }
+        };
         let paused = self.pause.take().is_none() && stdio::is_terminal(&self.fd);
         match read {
             Done::Ok(bytes) if !bytes.is_empty() => {
@@ -161,11 +231,87 @@ impl Input {
     }
 }
 
-/// What was read, once it is.
-pub(crate) async fn finished(reading: &mut Option<JoinHandle<Done<Vec<u8>>>>) -> Done<Vec<u8>> {
-    match reading {
-        Some(reading) => reading.await.unwrap_or(Done::Closed),
+/// Once others wait to look into what this one, if any, does not look into now.
+pub(crate) async fn wanted(idle: Option<Arc<Peeked>>) {
+    match idle {
+        Some(idle) => idle.is_wanted_by_others().await,
         None => std::future::pending().await,
+    }
+}
+
+/// What was read, once it is.
+pub(crate) async fn finished(reading: &mut Option<JoinHandle<Looked>>) -> Looked {
+    match reading {
+        Some(reading) => reading.await.unwrap_or(Looked::Read(Done::Closed)),
+        None => std::future::pending().await,
+    }
+}
+
+impl Exchange<'_> {
+    /// Sends input as far as there is credit, and reads more.
+    pub(crate) async fn feed(&mut self) {
+        if self.session.input.is_wanted_back() {
+            self.unsent.clear();
+            self.tell(InputKind::StdinBack(true)).await;
+        }
+        if self.session.input.is_being_given_back() {
+            return;
+        }
+        while self.credit > 0 {
+            let Some(mut chunk) = self.unsent.pop_front() else { break };
+            let portion = chunk.split_to(chunk.len().min(self.credit).min(READ_BYTES));
+            if !chunk.is_empty() {
+                self.unsent.push_front(chunk);
+            }
+            self.credit -= portion.len();
+            // Where there is more than can be read at once, files that tasks read go before it: those do not wait without end.
+            self.to_task.set_turn(if portion.len() < READ_BYTES { Turn::First } else { Turn::Last });
+            self.tell(InputKind::Stdin(portion)).await;
+        }
+        if !self.unsent.is_empty() {
+            return;
+        }
+        if self.session.input.ended {
+            if !self.end_sent {
+                self.end_sent = true;
+                self.tell(InputKind::StdinEnd(true)).await;
+            }
+        } else if self.credit > 0 && matches!(self.session.plan.stdin, Stdin::Stream | Stdin::Terminal) {
+            self.session.input.start_reading(&self.session.stop, self.credit);
+        }
+    }
+
+    pub(crate) fn on_wanted(&mut self) -> Option<Outcome> {
+        self.session.input.make_way();
+        None
+    }
+
+    /// Whether its worker says something of what it was sent. That does not depend on the program's output, and does not wait for it.
+    pub(crate) fn hears_of_input(&mut self, word: &OutputKind) -> bool {
+        match word {
+            OutputKind::StdinCredit(more) => {
+                self.credit = self.credit.saturating_add(*more as usize);
+            }
+            OutputKind::StdinTaken(bytes) => self.session.input.note_taken(*bytes),
+            OutputKind::StdinBack(bytes) => {
+                self.unsent = self.session.input.gave_back(*bytes).into_iter().collect();
+                self.end_sent = false;
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Input that cannot be read is not at its end: the task must not take it for that.
+    pub(crate) async fn on_input(&mut self, read: Looked) -> Option<Outcome> {
+        if self.session.plan.stdin == Stdin::Terminal {
+            self.stops.typed(Instant::now());
+        }
+        self.unsent.extend(self.session.input.take(read));
+        let errno = self.session.input.failed?;
+        self.tell(InputKind::Cancel(true)).await;
+        self.to_task.finish();
+        Some(Outcome::Unplaced(format!("standard input cannot be read: {errno}")))
     }
 }
 

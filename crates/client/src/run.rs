@@ -285,8 +285,8 @@ impl Session {
         while attempt - evictions < ATTEMPTS_MAX && evictions < EVICTIONS_MAX {
             attempt += 1;
             record.attempts = attempt;
-            let outcome = self.attempt(attempt, requests, replies, record).await;
-            let outcome = heed(outcome, self.ending);
+            let outcome = heed(self.attempt(attempt, requests, replies, record).await, self.ending);
+            self.input.rest_unless(matches!(outcome, Outcome::Ended(..)));
             evictions += u32::from(matches!(outcome, Outcome::Evicted(_)));
             match outcome {
                 Outcome::Ended(exited, spool) => {

@@ -192,15 +192,20 @@ pub fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
 
 /// Whether two descriptors are one regular file that was opened twice, each with a place of its own in it.
 pub fn is_opened_twice(one: &OwnedFd, other: &OwnedFd) -> bool {
-    use std::os::fd::AsRawFd;
-    const KCMP_FILE: libc::c_long = 0;
     let is_plain = |fd: &OwnedFd| fcntl_getfl(fd).is_ok_and(|flags| !flags.contains(OFlags::APPEND));
     if kind(one) != Some(FileType::RegularFile) || !is_same_file(one, other) || !(is_plain(one) || is_plain(other)) {
         return false;
     }
+    is_same_opening(one, other) == Some(false)
+}
+
+/// Whether two descriptors are one opening of a file, with one place in it. `None`: the kernel does not say.
+pub fn is_same_opening(one: &OwnedFd, other: &OwnedFd) -> Option<bool> {
+    const KCMP_FILE: libc::c_long = 0;
     let own = std::process::id();
-    // SAFETY: compares two descriptors of this process, by numbers alone. Where the kernel cannot, they are taken for one.
-    unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one.as_raw_fd(), other.as_raw_fd()) > 0 }
+    // SAFETY: compares two descriptors of this process, by numbers alone.
+    let order = unsafe { libc::syscall(libc::SYS_kcmp, own, own, KCMP_FILE, one.as_raw_fd(), other.as_raw_fd()) };
+    (order >= 0).then_some(order == 0)
 }
 
 /// The numbers of device and file of a regular file.

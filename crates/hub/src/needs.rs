@@ -34,6 +34,8 @@ pub struct Lent {
     pub tags: u64,
     /// What a task will get of a processor, if that is known.
     pub expected: Option<Expected>,
+    /// CPUs of tasks that only wait for their standard input or output: they are lent once more.
+    pub cpus_again: u32,
 }
 
 impl Lent {
@@ -46,7 +48,12 @@ impl Lent {
     /// The same as far as one machine can have it.
     pub fn of_one(self) -> Self {
         let cpus = self.cpus.min(MACHINE_CPUS_MAX);
-        Self { cpus, largest: self.largest.min(MACHINE_CPUS_MAX), ..self }
+        Self {
+            cpus,
+            largest: self.largest.min(MACHINE_CPUS_MAX),
+            cpus_again: self.cpus_again.min(MACHINE_CPUS_MAX),
+            ..self
+        }
     }
 
     /// Of this and another.
@@ -58,6 +65,7 @@ impl Lent {
             level: self.level.max(other.level),
             tags: self.tags | other.tags,
             expected: self.expected_with(&other),
+            cpus_again: self.cpus_again.saturating_add(other.cpus_again),
         }
     }
 
@@ -99,6 +107,11 @@ impl Lent {
         self.cpus > 0 && self.speed_permille() >= 1_000 / SPEED_STEPS
     }
 
+    /// With those that are lent once more.
+    fn cpus_in_all(&self) -> u32 {
+        if self.cpus == 0 { 0 } else { self.cpus.saturating_add(self.cpus_again) }
+    }
+
     /// A host of so many processors, of which one task can have so many.
     fn host(&self, cpus: u32, largest: u32) -> Shape {
         Shape {
@@ -115,14 +128,14 @@ impl Lent {
     /// The host that has the largest tasks. A machine with more processors than places lends one task all of them: it is one host, which has
     /// fewer tasks then. One that lends nothing for a while says what it will lend again: who needs that waits for it.
     fn first_host(&self) -> Shape {
-        let first = self.cpus.min(self.largest.max(RUNNING_MAX as u32)).min(u16::MAX.into());
+        let first = self.cpus_in_all().min(self.largest.max(RUNNING_MAX as u32)).min(u16::MAX.into());
         self.host(first, if first == 0 { self.largest } else { self.largest.min(first) })
     }
 
     /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
     pub fn hosts(self) -> Vec<Shape> {
         let mut shapes = vec![self.first_host()];
-        let mut left = self.cpus - u32::from(shapes[0].cpus);
+        let mut left = self.cpus_in_all() - u32::from(shapes[0].cpus);
         while left > 0 {
             let cpus = left.min(RUNNING_MAX as u32);
             shapes.push(self.host(cpus, self.largest.min(cpus)));
@@ -261,6 +274,7 @@ impl Tags {
             level: wire::convert::level(lends.level),
             tags: self.lent(&sound(&lends.tags)),
             expected: lends.expected.map(possible),
+            cpus_again: lends.cpus_again.min(BEHIND_CPUS_MAX),
         }
     }
 
@@ -275,6 +289,7 @@ impl Tags {
             expected: lent.expected,
             rests: String::new(),
             troubles: None,
+            cpus_again: lent.cpus_again,
         }
     }
 

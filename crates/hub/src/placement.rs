@@ -487,12 +487,13 @@ impl Placement {
         self.handle(Event::Tick)
     }
 
-    /// CPUs lent and CPUs busy, of a worker.
+    /// CPUs lent and CPUs busy, of a worker. Those are not whose tasks only wait for their streams.
     pub fn load(&self, worker: NodeId) -> Option<(u32, u32)> {
         let known = self.workers.get(&worker)?;
         let busy =
             |host: &HostName| self.desk.table().load(*host, 0).map_or(0, |load| i32::from(load.cpus) - load.cpus_free);
-        Some((known.lent.cpus, known.hosts.iter().map(busy).sum::<i32>().max(0) as u32))
+        let busy = known.hosts.iter().map(busy).sum::<i32>().max(0) as u32;
+        Some((known.lent.cpus, busy.saturating_sub(known.lent.cpus_again)))
     }
 
     /// What a worker lends.

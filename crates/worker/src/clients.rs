@@ -12,6 +12,7 @@ use crate::own_share::Running;
 use crate::sandbox::{Priority, SandboxServer};
 use crate::scratch::Scratches;
 use crate::signatures::Signatures;
+use crate::stream_waits::StreamWaits;
 use crate::troubles::Endings;
 use base::{TaskId, Tenant};
 use bytes::Bytes;
@@ -52,6 +53,8 @@ pub struct Clients {
     pub guests: Arc<Guests>,
     /// The owner's own that run now.
     pub own: Running,
+    /// Those that only wait for their streams.
+    pub stream_waits: StreamWaits,
     /// What has come and is not answered.
     pub launches: Launches,
     /// Tasks that have been told to end.
@@ -102,7 +105,7 @@ impl Clients {
             tracing::info!("without root this worker has one range of user ids: it takes one client at a time");
         }
         let backlog = Arc::new(Backlog::new(store.clone()));
-        let (system, table, guests, launches, endings, own) = Default::default();
+        let (system, table, guests, launches, endings, own, stream_waits) = Default::default();
         let charges = Charges::start(bounds)?;
         Ok(Arc::new(Self {
             sandbox,
@@ -113,6 +116,7 @@ impl Clients {
             scratches,
             guests,
             own,
+            stream_waits,
             launches,
             endings,
             folder,

@@ -12,7 +12,8 @@
 //! * [`network`]: the network of a task that may have one. [`own_share`]: what part of the processors its owner's own tasks get.
 //! * [`signatures`]: whose launches begin here, and whose their results are.
 //! * [`good_bye`]: what becomes of them when the worker is told to end.
-//! * [`streams`], [`demand`], `pumps`: standard input and output; `unconfirmed`: signals that are not yet with the program.
+//! * [`streams`], [`demand`], `pumps`: standard input and output; `stream_waits`: tasks that only wait for these; `unconfirmed`: signals that
+//!   are not yet with the program.
 
 pub mod backlog;
 pub mod charge;
@@ -21,6 +22,7 @@ pub mod content;
 pub mod cpus;
 pub mod delta;
 pub mod demand;
+mod feeding;
 pub mod fuse;
 pub mod good_bye;
 pub mod host;
@@ -39,6 +41,7 @@ pub mod room;
 pub mod sandbox;
 pub mod scratch;
 pub mod signatures;
+mod stream_waits;
 pub mod streams;
 pub mod task;
 pub mod trees;

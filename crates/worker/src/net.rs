@@ -103,11 +103,14 @@ pub async fn serve(
 /// Tells the hub what is lent, and what there is trouble with, whenever that changes, until the connection ends.
 async fn tell(membership: &Membership, clients: &Clients, joined: &Joined) {
     let mut lending = membership.lending.clone();
-    let mut told = (Lending::all(membership.cpus), None);
+    let mut stream_waits = clients.stream_waits.subscribe();
+    let mut told = (Lending::all(membership.cpus), None, 0);
     let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
         let now = lending.borrow_and_update().clone();
         let troubles = troubles::look(clients, joined);
+        stream_waits.mark_unchanged();
+        let cpus_again = clients.stream_waits.lent_again();
         let lends = Lends {
             cpus: now.cpus,
             largest: now.largest,
@@ -117,9 +120,10 @@ async fn tell(membership: &Membership, clients: &Clients, joined: &Joined) {
             expected: now.expected,
             rests: now.rests.clone(),
             troubles,
+            cpus_again,
         };
         // Whether somebody else is free is asked by [`ask_elsewhere`].
-        let now = (Lending { asks: false, ..now }, troubles);
+        let now = (Lending { asks: false, ..now }, troubles, cpus_again);
         if now != told && !joined.lends(lends).await {
             return;
         }
@@ -129,6 +133,7 @@ async fn tell(membership: &Membership, clients: &Clients, joined: &Joined) {
                 // Nothing will change any more.
                 return std::future::pending().await;
             },
+            Ok(()) = stream_waits.changed() => {}
             _ = looks.tick() => {}
         }
     }

@@ -37,6 +37,11 @@ impl Out {
         let _ = self.words.try_send(kind.into());
     }
 
+    /// Whether as much output waits for the link as may.
+    pub fn is_held_up(&self) -> bool {
+        self.output.capacity() == 0
+    }
+
     /// These signals have reached the task.
     pub fn answer(&self, signals: impl IntoIterator<Item = u32>) {
         signals.into_iter().for_each(|signal| self.say(OutputKind::Signalled(signal)));

@@ -1,7 +1,9 @@
 //! What carries a program's streams, and counts what it says.
 
+use crate::demand::Awaited;
+use crate::feeding::{Feeding, InputItem};
 use crate::out::Out;
-use crate::streams::{Feeding, InputItem, Terminal, next_output};
+use crate::streams::{Terminal, next_output};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +24,8 @@ pub(crate) struct Pumps {
     /// The program has ended, and what outlives it is waited for until it lets go of the output.
     pub lingering: bool,
     pub input: Option<Feeding>,
+    /// The pipes that take its output, by inode number.
+    pub outputs: Vec<u64>,
 }
 
 impl Pumps {
@@ -43,15 +47,24 @@ impl Pumps {
     /// Takes input, which its credit bounds.
     pub async fn feed(&self, item: InputItem) {
         if let Some(input) = &self.input {
-            let _ = input.items.send(item).await;
+            input.add(item);
         } else if let Some((terminal, _)) = &self.terminal {
             match item {
                 InputItem::Bytes(bytes) => {
                     let _ = terminal.write(&bytes).await;
                 }
                 InputItem::End => terminal.end().await,
+                InputItem::Back => {}
             }
         }
+    }
+
+    /// What the program may wait for now: input, where there is none, and those who take its output, where they do not.
+    pub fn awaited(&self, out: &Out) -> Option<Awaited> {
+        let outputs = if out.is_held_up() { self.outputs.clone() } else { Vec::new() };
+        let input = self.input.as_ref().and_then(Feeding::is_dry);
+        let awaited = Awaited { input, outputs, terminal: self.terminal.is_some() };
+        (awaited.input.is_some() || awaited.terminal || !awaited.outputs.is_empty()).then_some(awaited)
     }
 
     /// Waits until no process holds standard output or error any more.

@@ -5,6 +5,7 @@
 
 use crate::charge::Charge;
 use crate::clients::{Client, Clients};
+use crate::feeding::{Feeding, InputItem};
 use crate::fuse::LaneGuard;
 use crate::good_bye::Launches;
 use crate::host::guests::{Stay, rests, told};
@@ -19,7 +20,8 @@ use crate::result::{Made, NotRead, Written, collect};
 use crate::sandbox::{Event, Guest, Lock, Order, Priority};
 use crate::scratch::Scratch;
 use crate::signatures::{Admitted, Claimed};
-use crate::streams::{Feeding, InputItem, Streams, Terminal};
+use crate::stream_waits::StreamWait;
+use crate::streams::{Streams, Terminal, inode};
 use crate::unconfirmed::Unconfirmed;
 use base::codec::Encode as _;
 use base::watch::OWNERS;
@@ -132,6 +134,8 @@ struct Live {
     said: Arc<Said>,
     /// Its part of the processors, if it is its owner's own.
     share: Option<Share>,
+    /// Its waits for its streams.
+    stream_wait: StreamWait,
     arrived: Instant,
 }
 
@@ -208,8 +212,7 @@ async fn start(
     if order.has_network() && is_guest && !clients.lends_network {
         return Err(FailedKind::Unable.because(NO_NETWORK));
     }
-    let admitted = clients.signatures.admit(&claimed)?;
-    let started_at = Time(now_nanos());
+    let (admitted, started_at) = (clients.signatures.admit(&claimed)?, Time(now_nanos()));
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");
     // Its owner's own task is no guest: it neither rests nor makes room.
@@ -241,6 +244,7 @@ async fn start(
         admitted,
         said: Arc::new(request.said()),
         share,
+        stream_wait: clients.stream_waits.begin(request.command.needs.cpus),
         arrived,
     };
     Ok((live, streams, started_at))
@@ -395,6 +399,7 @@ impl Live {
                 () = share_due(&self.share) => {
                     self.share.iter_mut().for_each(|share| share.follow(&self.accounts.ready(), self.accounts.used()));
                 }
+                () = self.stream_wait.due() => self.stream_wait.look(&self.guest.control(), pumps.awaited(out)),
                 () = self.signals.due(), if cancelled.is_none() => cancelled = self.look_at_init(&pumps, out),
                 () = pumps.finished(), if pumps.lingering => {
                     pumps.lingering = false;
@@ -414,7 +419,7 @@ impl Live {
         let cancelled = cancelled.or_else(|| self.scratch.cramped()).or_else(|| self.charge.refused());
         match (ended, cancelled) {
             (Some(ended), None) => {
-                pumps.drain().await;
+                self.stream_wait.over(pumps.drain()).await;
                 Ok(ended)
             }
             (_, cancelled) => {
@@ -453,7 +458,9 @@ impl Live {
         };
         let init = self.guest.control().process_id();
         let input = streams.input.take().zip(streams.fed.take());
+        let outputs = [&streams.output, &streams.error].into_iter().flatten().map(inode).collect();
         Pumps {
+            outputs,
             stdout: pump(streams.output.take(), Said::STDOUT, OutputKind::Stdout),
             stderr: pump(streams.error.take(), Said::STDERR, OutputKind::Stderr),
             terminal: None,
@@ -544,6 +551,7 @@ impl Live {
             }
             InputKind::Stdin(bytes) => pumps.feed(InputItem::Bytes(bytes)).await,
             InputKind::StdinEnd(_) => pumps.feed(InputItem::End).await,
+            InputKind::StdinBack(_) => pumps.feed(InputItem::Back).await,
             InputKind::Locked(number) => self.guest.control().locked(number),
             InputKind::Service(answer) => self.guest.control().service(answer.number, answer.is_there),
             InputKind::Cancel(_) | InputKind::Settled(_) => {}

@@ -37,6 +37,27 @@ fn spreads_over_workers_and_queues() {
 }
 
 #[test]
+fn what_tasks_have_that_wait_for_their_streams_is_lent_once_more() {
+    let mut placement = placement();
+    let one = Lent::by_machine(1);
+    placement.join(node(1), one, false);
+    for number in 1..=3 {
+        placement.submit(Ticket(number), wanted(1)).expect("fits");
+    }
+    assert_eq!(placement.counts(), (1, 2));
+    let made = placement.resize(node(1), Lent { cpus_again: 1, ..one });
+    assert_eq!(made.iter().map(|made| made.ticket).collect::<Vec<_>>(), [Ticket(2)]);
+    assert_eq!(placement.load(node(1)), Some((1, 1)), "one waits, one runs");
+    assert_eq!(placement.submit(Ticket(4), wanted(2)), Err(Lack::Cpus { asked: 2, largest: 1 }.into()));
+    assert_eq!(placement.resize(node(1), one), vec![], "both go on");
+    assert_eq!(placement.finish(Ticket(1)), vec![], "the other has the place");
+    assert_eq!(placement.finish(Ticket(2))[0].ticket, Ticket(3));
+    let rests = Lent { cpus: 0, cpus_again: 5, ..one };
+    placement.resize(node(1), rests);
+    assert_eq!(placement.finish(Ticket(3)), vec![], "who lends nothing lends nothing once more");
+}
+
+#[test]
 fn a_lost_worker_gives_up_its_tasks() {
     let mut placement = placement();
     placement.join(node(1), Lent::by_machine(2), false);

@@ -95,6 +95,9 @@ pub struct Lends {
     /// What it has trouble with, if anything.
     #[prost(message, optional, tag = "8")]
     pub troubles: Option<Troubles>,
+    /// CPUs of tasks that only wait for their standard input or output: as long as they do, these are lent once more.
+    #[prost(uint32, tag = "9")]
+    pub cpus_again: u32,
 }
 
 /// What a worker has trouble with. In steps, so that it is told seldom.

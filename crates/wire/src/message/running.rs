@@ -8,7 +8,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskInput {
     /// Which kind.
-    #[prost(oneof = "InputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "InputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub kind: Option<InputKind>,
 }
 
@@ -42,13 +42,17 @@ pub enum InputKind {
     /// Whether somebody at the client has a port.
     #[prost(message, tag = "9")]
     Service(ServiceAnswer),
+    /// Others read the caller's standard input as well: what the task has not read yet of what it was sent is to be thrown away, and
+    /// [`OutputKind::StdinBack`] says how much it has read. No input is sent before that.
+    #[prost(bool, tag = "10")]
+    StdinBack(bool),
 }
 
 /// What comes from a task to its client.
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19")]
     pub kind: Option<OutputKind>,
 }
 
@@ -110,6 +114,9 @@ pub enum OutputKind {
     /// and the client need not take the bytes that it sends out of its caller's pipe before.
     #[prost(uint64, tag = "18")]
     StdinTaken(u64),
+    /// The answer to [`InputKind::StdinBack`]: so many bytes had been read out of the task's pipe, and nothing is in it, or on its way.
+    #[prost(uint64, tag = "19")]
+    StdinBack(u64),
 }
 
 /// How far a running task has come, by the worker's own accounting. Sent now and then, and when what it waits for changes.
