@@ -6,15 +6,12 @@ use crate::out::Out;
 use crate::streams::{Terminal, next_output};
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use wire::message::{OutputKind, TaskOutput};
+use wire::Receiver;
+use wire::message::{InputKind, OutputKind, TaskInput, TaskOutput};
 use wire::signed::Streams as Said;
-
-/// How long after its end a task's output may take to come out of its pipes.
-const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 
 /// The tasks that carry a program's streams.
 pub(crate) struct Pumps {
@@ -83,13 +80,31 @@ impl Pumps {
         [&self.stdout, &self.stderr].into_iter().flatten().chain(terminal).for_each(|pump| pump.abort());
     }
 
-    /// All processes are gone: what is left in the pipes is sent, then they end.
-    pub async fn drain(self) {
-        let terminal = self.terminal.map(|(_, pump)| pump);
-        for mut pump in [self.stdout, self.stderr, terminal].into_iter().flatten() {
-            if tokio::time::timeout(DRAIN_LIMIT, &mut pump).await.is_err() {
-                pump.abort();
+    /// All processes are gone: what is left in the pipes is sent, however long its reader takes, unless it becomes `unwanted`. Whether it was
+    /// sent.
+    pub async fn drain(&mut self, unwanted: impl Future<Output = ()>) -> bool {
+        let sent = async {
+            let terminal = self.terminal.as_mut().map(|(_, pump)| pump);
+            for pump in [self.stdout.as_mut(), self.stderr.as_mut(), terminal].into_iter().flatten() {
+                let _ = pump.await;
             }
+        };
+        let is_sent = tokio::select! {
+            () = sent => true,
+            () = unwanted => false,
+        };
+        if !is_sent {
+            self.silence();
+        }
+        is_sent
+    }
+}
+
+/// Until the client has called a task off, or is gone.
+pub(crate) async fn unwanted(from_hub: &mut Receiver) {
+    while let Ok(Some(input)) = from_hub.next::<TaskInput>().await {
+        if let Some(InputKind::Cancel(_)) = input.kind {
+            return;
         }
     }
 }
@@ -126,6 +141,52 @@ pub(crate) async fn pump_output(reader: pipe::Receiver, passing: Passing) {
     while let Some(bytes) = next_output(&mut reader, &mut buffer).await {
         if !passing.pass(bytes).await {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::Sink;
+    use crate::streams::Streams;
+    use base::{Output, Stdin};
+    use std::time::Duration;
+
+    /// Its reader may be a person who looks at the first page.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_program_has_said_waits_for_its_reader() {
+        for is_read in [true, false] {
+            let mut streams = Streams::new(&Stdin::Null, Output::Stream, Output::Null).expect("pipes");
+            let Sink::Stream(program) = streams.stdout else { panic!("a pipe") };
+            rustix::io::write(&program, &[b'x'; 50_000]).expect("room");
+            drop(program);
+            let (output, mut read) = mpsc::channel(1);
+            let passing = Passing {
+                output: output.clone(),
+                said: Arc::default(),
+                stream: Said::STDOUT,
+                wrap: OutputKind::Stdout,
+            };
+            output.send(OutputKind::Stdout(Bytes::from_static(b"before")).into()).await.expect("room");
+            let stdout = Some(tokio::spawn(pump_output(streams.output.take().expect("a pipe"), passing)));
+            let mut pumps =
+                Pumps { stdout, stderr: None, terminal: None, lingering: false, input: None, outputs: Vec::new() };
+            drop(output);
+            if !is_read {
+                assert!(!pumps.drain(tokio::time::sleep(Duration::from_secs(600))).await, "nobody wants it");
+                continue;
+            }
+            let reading = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(36_000)).await;
+                let mut bytes = 0;
+                while let Some(TaskOutput { kind: Some(OutputKind::Stdout(said)) }) = read.recv().await {
+                    bytes += said.len();
+                }
+                bytes
+            });
+            assert!(pumps.drain(std::future::pending()).await);
+            assert_eq!(reading.await.expect("no panic"), 50_006);
         }
     }
 }

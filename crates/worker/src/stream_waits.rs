@@ -64,13 +64,17 @@ impl StreamWait {
     }
 
     /// Its program has ended, and what it has said is `taken` in so long.
-    pub async fn over(&mut self, taken: impl Future<Output = ()>) {
+    pub async fn over<T>(&mut self, taken: impl Future<Output = T>) -> T {
         let mut taken = std::pin::pin!(taken);
-        if tokio::time::timeout(FIRST_LOOK, &mut taken).await.is_err() {
-            self.count(true);
-            taken.await;
-        }
+        let is_taken = match tokio::time::timeout(FIRST_LOOK, &mut taken).await {
+            Ok(is_taken) => is_taken,
+            Err(_) => {
+                self.count(true);
+                taken.await
+            }
+        };
         self.count(false);
+        is_taken
     }
 
     fn found(&mut self, waits: bool) {

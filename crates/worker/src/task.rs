@@ -14,7 +14,7 @@ use crate::network::Network;
 use crate::out::Out;
 use crate::own_share::Share;
 use crate::progress::Accounts;
-use crate::pumps::{Passing, Pumps, pump_output};
+use crate::pumps::{Passing, Pumps, pump_output, unwanted};
 use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
 use crate::sandbox::{Event, Guest, Lock, Order, Priority};
@@ -418,10 +418,7 @@ impl Live {
         };
         let cancelled = cancelled.or_else(|| self.scratch.cramped()).or_else(|| self.charge.refused());
         match (ended, cancelled) {
-            (Some(ended), None) => {
-                self.stream_wait.over(pumps.drain()).await;
-                Ok(ended)
-            }
+            (Some(ended), None) if self.stream_wait.over(pumps.drain(unwanted(&mut from_hub))).await => Ok(ended),
             (_, cancelled) => {
                 pumps.silence();
                 Err(cancelled.unwrap_or_else(|| FailedKind::Cancelled.because("cancelled")))
