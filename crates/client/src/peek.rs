@@ -1,7 +1,7 @@
-//! A pipe, or a file without a name, as standard input: what is in it stays there until the task is known to have taken it.
+//! A pipe, a stream socket, or a file without a name as standard input: what is in it stays there until the task is known to have taken it.
 //!
 //! Here, a command that reads a part of a pipe leaves the rest to the next one: `seq 5 | (read first; cat)`. A task far away is sent what it
-//! might read, which `tee` copies without taking it out, and of a file `pread`. Its worker says how much was read there, and so much is taken out: where
+//! might read, which `tee` copies without taking it out, of a socket `MSG_PEEK`, and of a file `pread`. Its worker says how much was read there, and so much is taken out: where
 //! the pipe would fill up, and at the end. So a task that comes to nothing has mostly taken nothing.
 //!
 //! Of tasks that read one pipe at the same time one looks at a time ([`round_robin`]): what it has been sent and has not read when its turn

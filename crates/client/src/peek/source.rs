@@ -1,4 +1,4 @@
-//! What is looked into: a pipe, or a file.
+//! What is looked into: a pipe, a stream socket, or a file.
 
 use super::round_robin::{Bell, RoundRobin};
 use crate::stdio::is_same_opening;
@@ -7,6 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom, fcntl_getfl, fstat, open, seek, tell};
 use rustix::io::{Errno, ioctl_fionread, pread, read};
+use rustix::net::sockopt::socket_type;
+use rustix::net::{RecvFlags, SocketType, recv};
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_getpipe_size, fcntl_setpipe_size, pipe_with, splice, tee};
 use std::cmp::Ordering;
 use std::collections::{HashMap, VecDeque};
@@ -17,6 +19,8 @@ use wire::lock;
 /// Size that a pipe is given in which much waits to be taken, bytes: what may be on its way to a worker that far away. As much as the
 /// kernel gives anybody.
 pub const PIPE_BYTES: usize = 1 << 20;
+/// From so much on that waits to be taken out of a socket its writer may soon wait for room, bytes.
+const SOCKET_BYTES: usize = 32 << 10;
 
 /// All of them: two tasks that share one must not be sent the same bytes.
 static ALL: LazyLock<Mutex<ByName>> = LazyLock::new(Mutex::default);
@@ -24,21 +28,25 @@ static ALL: LazyLock<Mutex<ByName>> = LazyLock::new(Mutex::default);
 /// By device and inode number. A file may have been opened several times.
 type ByName = HashMap<(u64, u64), Vec<Weak<Source>>>;
 
-/// A pipe or a file that tasks look into, one at a time.
+/// A pipe, a stream socket or a file that tasks look into, one at a time.
 #[derive(Debug)]
 pub struct Source {
     name: (u64, u64),
     fd: Arc<OwnedFd>,
-    is_file: bool,
+    kind: Kind,
     found: Mutex<Found>,
+}
+
+#[derive(Debug)]
+enum Kind {
+    File,
+    Pipe(Copier),
+    Socket,
 }
 
 /// What is known of it.
 #[derive(Debug)]
 pub struct Found {
-    /// Where what is in the pipe is copied or moved to: the ends for reading and for writing.
-    copy: (OwnedFd, OwnedFd),
-    null: OwnedFd,
     /// What who looks has found in it, and is still there.
     pub bytes: VecDeque<u8>,
     /// It is not looked into any more, but read.
@@ -61,11 +69,7 @@ impl Source {
     /// Takes part in what this descriptor reads. `None`: it cannot be looked into.
     pub fn join(fd: Arc<OwnedFd>, bell: Bell) -> Option<(Arc<Self>, u64)> {
         let found = fstat(&fd).ok()?;
-        let is_file = match FileType::from_raw_mode(found.st_mode) {
-            FileType::RegularFile => true,
-            FileType::Fifo if !fcntl_getfl(&fd).ok()?.contains(OFlags::DIRECT) => false,
-            _ => return None,
-        };
+        let kind = Kind::of(&fd, FileType::from_raw_mode(found.st_mode))?;
         let name = (found.st_dev, found.st_ino);
         // Those that go meanwhile do so once `ALL` is free again.
         let mut known: Vec<Arc<Self>> = Vec::new();
@@ -74,14 +78,15 @@ impl Source {
         let mut shared = None;
         for source in &known {
             // A file that was opened twice is read from two places. Where that cannot be told, it is read, as of any other descriptor.
-            if !is_file || is_same_opening(&source.fd, &fd)? {
+            if !matches!(kind, Kind::File) || is_same_opening(&source.fd, &fd)? {
                 shared = Some(source.clone());
             }
         }
         let source = match shared {
             Some(source) => source,
             None => {
-                let source = Arc::new(Self { name, is_file, found: Mutex::new(Found::new(&fd, is_file)?), fd });
+                let found = Found { bytes: VecDeque::new(), is_read: false, readers: RoundRobin::default() };
+                let source = Arc::new(Self { name, fd, kind, found: Mutex::new(found) });
                 all.entry(name).or_default().push(Arc::downgrade(&source));
                 source
             }
@@ -102,45 +107,65 @@ impl Source {
 
     /// Whether nothing comes any more. To be asked before what there is.
     pub fn has_ended(&self) -> bool {
-        self.is_file || has_no_writer(&self.fd)
+        matches!(self.kind, Kind::File) || has_no_writer(&self.fd)
     }
 
     /// Finds what is in it that is not found yet.
     pub fn find(&self, found: &mut Found, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
-        if !self.is_file {
-            return found.find(&self.fd, bytes_max);
+        let known = found.bytes.len();
+        if !matches!(self.kind, Kind::File) {
+            match ioctl_fionread(&self.fd)?.cmp(&(known as u64)) {
+                Ordering::Less => return Err(Errno::IO),
+                Ordering::Equal => return Ok(Vec::new()),
+                Ordering::Greater => {}
+            }
         }
-        let mut bytes = vec![0; bytes_max];
-        let at = tell(&self.fd)? + found.bytes.len() as u64;
-        let count = pread(&self.fd, &mut bytes, at)?;
-        bytes.truncate(count);
+        let bytes = match &self.kind {
+            Kind::File => read_at(&self.fd, known, bytes_max)?,
+            Kind::Pipe(copier) => copier.copy_behind(&self.fd, known, bytes_max)?,
+            Kind::Socket => peek_behind(&self.fd, known, bytes_max)?,
+        };
         found.bytes.extend(&bytes);
         Ok(bytes)
     }
 
     /// Whether there is more in it than was found.
     pub fn has_more(&self, found: &Found) -> bool {
-        self.is_file || ioctl_fionread(&self.fd).is_ok_and(|there| there > found.bytes.len() as u64)
+        let is_more = |there| there > found.bytes.len() as u64;
+        matches!(self.kind, Kind::File) || ioctl_fionread(&self.fd).is_ok_and(is_more)
     }
 
     /// Whether who writes into it may soon wait for room.
     pub fn is_filling(&self, found: &Found) -> bool {
-        if self.is_file { found.bytes.len() >= PIPE_BYTES } else { found.is_filling(&self.fd) }
+        match &self.kind {
+            Kind::File => found.bytes.len() >= PIPE_BYTES,
+            Kind::Pipe(copier) => copier.is_filling(&self.fd, found.bytes.len()),
+            Kind::Socket => found.bytes.len() >= SOCKET_BYTES,
+        }
     }
 
     /// Whether what was found is still there.
     pub fn is_as_found(&self, found: &Found) -> bool {
-        self.is_file || found.is_read || found.is_as_found(&self.fd)
+        if found.is_read || found.bytes.is_empty() {
+            return true;
+        }
+        let there = match &self.kind {
+            Kind::File => return true,
+            Kind::Pipe(copier) => copier.copy(&self.fd, found.bytes.len()),
+            Kind::Socket => peek(&self.fd, found.bytes.len()),
+        };
+        there.is_ok_and(|there| found.bytes.iter().eq(&there))
     }
 
     /// Takes the first so many bytes out that were found. Returns them, as they are now, and whether they are what was found.
     pub fn take(&self, found: &mut Found, bytes: usize) -> (Vec<u8>, bool) {
-        let there: Vec<u8> = match self.is_file {
-            true if seek(&self.fd, SeekFrom::Current(bytes as i64)).is_ok() => {
+        let there: Vec<u8> = match &self.kind {
+            Kind::File if seek(&self.fd, SeekFrom::Current(bytes as i64)).is_ok() => {
                 found.bytes.range(..bytes).copied().collect()
             }
-            true => Vec::new(),
-            false => found.move_out(&self.fd, bytes),
+            Kind::File => Vec::new(),
+            Kind::Pipe(copier) => copier.move_out(&self.fd, bytes),
+            Kind::Socket => receive(&self.fd, bytes),
         };
         let is_same = found.bytes.drain(..bytes).eq(there.iter().copied());
         (there, is_same)
@@ -186,24 +211,41 @@ impl Drop for Source {
     }
 }
 
-impl Found {
-    fn new(fd: &OwnedFd, is_file: bool) -> Option<Self> {
-        let copy = pipe_with(PipeFlags::CLOEXEC).ok()?;
-        if !is_file {
-            set_size(&copy.1, fcntl_getpipe_size(fd).ok()?).ok()?;
+impl Kind {
+    fn of(fd: &OwnedFd, file_type: FileType) -> Option<Self> {
+        match file_type {
+            FileType::RegularFile => Some(Self::File),
+            FileType::Fifo if !fcntl_getfl(fd).ok()?.contains(OFlags::DIRECT) => Copier::of(fd).map(Self::Pipe),
+            FileType::Socket if socket_type(fd) == Ok(SocketType::STREAM) => Some(Self::Socket),
+            _ => None,
         }
+    }
+}
+
+/// Copies what is in a pipe without taking it out.
+#[derive(Debug)]
+struct Copier {
+    /// Where it is copied or moved to: the ends for reading and for writing.
+    copy: (OwnedFd, OwnedFd),
+    null: OwnedFd,
+}
+
+impl Copier {
+    fn of(pipe: &OwnedFd) -> Option<Self> {
+        let copy = pipe_with(PipeFlags::CLOEXEC).ok()?;
+        set_size(&copy.1, fcntl_getpipe_size(pipe).ok()?).ok()?;
         let null = open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        Some(Self { copy, null, bytes: VecDeque::new(), is_read: false, readers: RoundRobin::default() })
+        Some(Self { copy, null })
     }
 
-    /// What is in the pipe behind what was found.
-    fn find(&mut self, pipe: &OwnedFd, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
-        let known = self.bytes.len();
-        match ioctl_fionread(pipe)?.cmp(&(known as u64)) {
-            Ordering::Less => return Err(Errno::IO),
-            Ordering::Equal => return Ok(Vec::new()),
-            Ordering::Greater => {}
-        }
+    /// The first so many bytes.
+    fn copy(&self, pipe: &OwnedFd, bytes: usize) -> rustix::io::Result<Vec<u8>> {
+        let copied = tee(pipe, &self.copy.1, bytes, SpliceFlags::NONBLOCK)?;
+        Ok(read_all(&self.copy.0, copied))
+    }
+
+    /// What is behind the first `known` bytes.
+    fn copy_behind(&self, pipe: &OwnedFd, known: usize, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
         let copied = tee(pipe, &self.copy.1, known + bytes_max, SpliceFlags::NONBLOCK)?;
         // Nothing is copied only to be thrown away.
         let mut behind = 0;
@@ -213,17 +255,7 @@ impl Found {
         if copied == known {
             return Err(Errno::NOBUFS);
         }
-        let bytes = read_all(&self.copy.0, copied - known);
-        self.bytes.extend(&bytes);
-        Ok(bytes)
-    }
-
-    fn is_as_found(&self, pipe: &OwnedFd) -> bool {
-        if self.bytes.is_empty() {
-            return true;
-        }
-        let copied = tee(pipe, &self.copy.1, self.bytes.len(), SpliceFlags::NONBLOCK);
-        copied.is_ok_and(|copied| self.bytes.iter().eq(&read_all(&self.copy.0, copied)))
+        Ok(read_all(&self.copy.0, copied - known))
     }
 
     /// Takes as much as this out of the pipe, as far as it is there: without waiting, should others read it as well.
@@ -241,9 +273,9 @@ impl Found {
     }
 
     /// Whether who writes into the pipe may soon wait for room. A pipe of ordinary size is made a large one.
-    fn is_filling(&self, pipe: &OwnedFd) -> bool {
+    fn is_filling(&self, pipe: &OwnedFd, known: usize) -> bool {
         let Ok(size) = fcntl_getpipe_size(pipe) else { return true };
-        if self.bytes.len() < size / 2 {
+        if known < size / 2 {
             return false;
         }
         if size < PIPE_BYTES && set_size(&self.copy.1, PIPE_BYTES).is_ok() {
@@ -251,6 +283,45 @@ impl Found {
         }
         true
     }
+}
+
+fn read_at(file: &OwnedFd, known: usize, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; bytes_max];
+    let count = pread(file, &mut bytes, tell(file)? + known as u64)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// The first so many bytes in a socket.
+fn peek(socket: &OwnedFd, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = vec![0; bytes_max];
+    let (count, _) = recv(socket, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+    bytes.truncate(count);
+    Ok(bytes)
+}
+
+/// What is in a socket behind the first `known` bytes.
+fn peek_behind(socket: &OwnedFd, known: usize, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut bytes = peek(socket, known + bytes_max)?;
+    match bytes.len() > known {
+        true => Ok(bytes.split_off(known)),
+        // What comes with a descriptor ends what can be looked into.
+        false => Err(Errno::NOBUFS),
+    }
+}
+
+/// Takes as much as this out of a socket, as far as it is there.
+fn receive(socket: &OwnedFd, bytes: usize) -> Vec<u8> {
+    let (mut buffer, mut filled) = (vec![0; bytes], 0);
+    while filled < bytes {
+        match recv(socket, &mut buffer[filled..], RecvFlags::DONTWAIT) {
+            Ok((count, _)) if count > 0 => filled += count,
+            Err(Errno::INTR) => {}
+            Ok(_) | Err(_) => break,
+        }
+    }
+    buffer.truncate(filled);
+    buffer
 }
 
 fn set_size(pipe: &OwnedFd, bytes: usize) -> rustix::io::Result<()> {
@@ -275,15 +346,16 @@ fn read_all(pipe: &OwnedFd, bytes: usize) -> Vec<u8> {
     buffer
 }
 
-fn has_no_writer(pipe: &OwnedFd) -> bool {
-    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+fn has_no_writer(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN | PollFlags::RDHUP)];
     let asked = poll(&mut fds, Some(&Timespec::default()));
-    asked.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    asked.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
 }
 
 /// Tells of what is added to a pipe that is not empty.
 fn edge_of(pipe: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let edge = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    epoll::add(&edge, pipe.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+    let events = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+    epoll::add(&edge, pipe.as_fd(), epoll::EventData::new_u64(0), events)?;
     Ok(edge)
 }

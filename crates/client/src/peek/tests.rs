@@ -195,6 +195,32 @@ fn the_place_in_a_file_is_where_the_task_has_left_it() {
     assert!(rest == "three\n" && !peeked.was_read_by_others());
 }
 
+/// As what a program has as its input that `ssh`, `socat` or a service manager has started.
+#[test]
+fn what_is_not_taken_of_a_socket_stays() {
+    use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
+    let pair = || socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::empty(), None).expect("sockets");
+    let (reader, writer) = pair();
+    let (reader, taken) = (Arc::new(reader), Arc::<Mutex<Taken>>::default());
+    let part = Part::new(reader.clone(), taken.clone()).expect("a stream");
+    let peeked = part.peeked();
+    let attempt = peeked.begin();
+    for word in ["one ", "two ", "three"] {
+        write(&writer, word.as_bytes()).unwrap();
+    }
+    assert_eq!(peeked.look(attempt, &[], 5), read(b"one t"));
+    assert_eq!(peeked.look(attempt, &[], 100), read(b"wo three"));
+    shutdown(&writer, Shutdown::Write).unwrap();
+    assert_eq!(peeked.look(attempt, &[], 100), read(b""), "its end");
+    assert!(!peeked.was_read_by_others());
+    peeked.leave_rest(4);
+    let mut rest = [0; 20];
+    assert_eq!(rustix::io::read(&reader, &mut rest), Ok(9));
+    assert_eq!((&rest[..9], &lock(&taken).kept[..]), (&b"two three"[..], &b"one "[..]));
+    let (packets, _other) = socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::empty(), None).unwrap();
+    assert!(Part::new(Arc::new(packets), Arc::default()).is_none(), "each is one read");
+}
+
 #[test]
 fn it_is_noticed_that_others_have_read_what_was_sent() {
     let looked = looked();
