@@ -34,5 +34,8 @@ much() { head -c 3000000 big | (($1 dd bs=100000 count=10 iflag=fullblock status
 is "much, shared" "$(much "$there")" 3000000
 ends() { printf 'a\nb\n' | (($1 sh -c 'cat; sleep 6' > e1) <&0 & until [ -s e1 ]; do sleep 0.05; done; timeout 5 $1 cat > e2; echo $?; wait); cat e1 e2 | xargs; rm e1; }
 is "at its end, while the first goes on" "$(ends "$there" | xargs)" "0 a b"
+lines() { seq 1000 > list; exec 5< list; (until [ -s l1 ]; do sleep 0.05; done; head -c 20 <&5 > /dev/null) & $1 sh -c 'read x; echo $x; sleep 2' <&5 > l1; said=$?; wait; exec 5<&-; rm l1; echo $said; }
+is "a file of which another has read meanwhile" "$(lines "$there" 2> said) $(grep -c 'another program has read' said)" "125 1"
+exec 5< list; (sleep 0.3; head -c 8 <&5 > /dev/null) & other=$!; $there sleep 1 <&5; wait $other; is "of one that reads none of it" "$(head -n 1 <&5)" "5"; exec 5<&-
 is "called off" "$(seq 3 | (timeout 60 remrun sh -c 'read x; mknod dev c 1 3 2>/dev/null; echo $x'; cat) | xargs)" "1 2 3"
 exit $bad

@@ -46,6 +46,8 @@ pub(crate) struct Awaited {
     /// The answer has come, which may have been the last word of the hub: when the hub is to be asked for a sign of life.
     /// Once it was asked: when to look, and how much had been heard of it by then. (The hub looks after the worker.)
     look: Option<(Instant, Option<Heard>)>,
+    /// By when all that the program has said is to be taken, whose end is behind that.
+    unread: Option<Instant>,
     slept: SleepWatch,
 }
 
@@ -59,8 +61,8 @@ pub(crate) enum Due {
     Nothing,
     /// To ask the hub for a sign of life.
     Probe,
-    /// The end of the command by its signal, for this reason.
-    End(&'static str),
+    /// The end of the command by its signal, for this reason, which has held for so long.
+    End(&'static str, Duration),
 }
 
 impl Awaited {
@@ -76,6 +78,16 @@ impl Awaited {
         self.by = self.by.filter(|_| answers);
     }
 
+    /// The program has ended by itself, and its output waits for a reader, or would soon.
+    fn ended(&mut self, now: Instant) {
+        (self.by, self.look, self.unread) = (None, None, Some(now + UNREAD_LIMIT));
+    }
+
+    /// All that the program has said is taken.
+    pub fn is_read(&mut self) {
+        self.unread = None;
+    }
+
     /// The answer is there. `is_looked_at`: to a signal by which the caller wants the command to end, over a link that answers soon.
     pub fn came(&mut self, is_looked_at: bool) {
         let asked = self.by.take().filter(|_| is_looked_at).map(|by| (by - LIFE_LIMIT, None));
@@ -89,7 +101,7 @@ impl Awaited {
 
     /// When to look what is due.
     pub fn next(&self) -> Option<Instant> {
-        self.by.into_iter().chain(self.look.map(|(next, _)| next)).min()
+        self.by.into_iter().chain(self.look.map(|(next, _)| next)).chain(self.unread).min()
     }
 
     /// What is due now. `heard`: how much was heard of the hub so far; `None`: there is no link to it.
@@ -97,10 +109,14 @@ impl Awaited {
         if self.next().is_some_and(|next| now > next + LATE) || self.slept.has_slept() {
             self.by = self.by.map(|_| now + ANSWER_LIMIT);
             self.look = self.look.map(|_| (now, None));
+            self.unread = self.unread.map(|_| now + UNREAD_LIMIT);
             return Due::Nothing;
         }
+        if self.unread.is_some_and(|unread| unread <= now) {
+            return Due::End("nobody has read all that it has said", UNREAD_LIMIT);
+        }
         if self.by.is_some_and(|by| by <= now) {
-            return Due::End("nobody answered a signal");
+            return Due::End("nobody answered a signal", ANSWER_LIMIT);
         }
         match (self.look.take_if(|(next, _)| *next <= now), heard) {
             (Some((_, None)), Some(heard)) => {
@@ -108,7 +124,7 @@ impl Awaited {
                 Due::Probe
             }
             (Some((_, before)), Some(_)) if before == heard => {
-                Due::End("nothing was heard of the hub since it passed on a signal")
+                Due::End("nothing was heard of the hub since it passed on a signal", ANSWER_LIMIT)
             }
             _ => Due::Nothing,
         }
@@ -171,6 +187,7 @@ impl Exchange<'_> {
                     self.answer.asked(Instant::now());
                     self.answer_is_behind();
                 }
+                self.look_for_end_behind();
                 self.tell(InputKind::Signal(signal.into())).await;
                 if is_to_end && self.stops.is_by_itself {
                     // Stopped, it cannot take the signal.
@@ -195,9 +212,9 @@ impl Exchange<'_> {
                 hub.iter().for_each(|(hub, _)| hub.probe());
                 None
             }
-            Due::End(why) => {
+            Due::End(why, limit) => {
                 self.cancel().await;
-                self.record.note(format!("{why}, for {} s: the command ends by it", ANSWER_LIMIT.as_secs()));
+                self.record.note(format!("{why}, for {} s: the command ends by it", limit.as_secs()));
                 Some(Outcome::Cancelled(self.session.ending.or(self.signal)))
             }
         }
@@ -205,10 +222,16 @@ impl Exchange<'_> {
 
     /// Where this is the last word of a command that its caller's signal has ended, its output is not waited for without end: here the
     /// program would have stood still at what nobody reads, and have ended there.
-    pub(crate) fn on_last(&self, kind: &OutputKind) {
+    pub(crate) fn on_last(&mut self, kind: &OutputKind) {
         let is_last = match kind {
-            OutputKind::Exited(exited) => exited.signal > 0,
-            OutputKind::Failed(_) => true,
+            // Here it would have had its end by the signal, while it waited for somebody to read that.
+            OutputKind::Exited(exited) if exited.signal == 0 => {
+                if self.session.ending.is_some() && self.is_held_up() {
+                    self.answer.ended(Instant::now());
+                }
+                false
+            }
+            OutputKind::Exited(_) | OutputKind::Failed(_) => true,
             _ => false,
         };
         if is_last && self.session.ending.is_some() {
@@ -362,7 +385,7 @@ mod tests {
         answer.started(true);
         assert_eq!(answer.next(), Some(start + ANSWER_LIMIT), "of the first signal");
         assert_eq!(answer.due(start + second, Some((1, 7))), Due::Nothing);
-        assert!(answer.is_due() && matches!(answer.due(start + ANSWER_LIMIT, Some((1, 7))), Due::End(_)));
+        assert!(answer.is_due() && matches!(answer.due(start + ANSWER_LIMIT, Some((1, 7))), Due::End(..)));
         answer.came(false);
         assert!(!answer.is_due() && answer.next().is_none());
         answer.asked(start);
@@ -384,9 +407,25 @@ mod tests {
             assert_eq!(answer.due(start, Some((1, 7))), Due::Nothing, "too early");
             assert_eq!(answer.due(asks, Some((1, 7))), Due::Probe);
             assert_eq!(answer.next(), Some(start + ANSWER_LIMIT));
-            assert_eq!(matches!(answer.due(start + ANSWER_LIMIT, heard), Due::End(_)), ends, "{heard:?}");
+            assert_eq!(matches!(answer.due(start + ANSWER_LIMIT, heard), Due::End(..)), ends, "{heard:?}");
             assert_eq!(answer.next(), None, "from now on it is the program's");
         }
+    }
+
+    /// Here it would have had its end by the signal, while it waited for a reader.
+    #[test]
+    fn who_has_ended_unread_ends_by_the_signal() {
+        let (start, mut answer) = (Instant::now(), Awaited::default());
+        answer.asked(start);
+        answer.ended(start);
+        let limit = start + UNREAD_LIMIT;
+        assert_eq!((answer.is_due(), answer.next()), (false, Some(limit)));
+        assert_eq!(answer.due(start, Some((1, 7))), Due::Nothing);
+        let mut read = Awaited::default();
+        read.ended(start);
+        read.is_read();
+        assert_eq!((read.next(), read.due(limit, Some((1, 7)))), (None, Due::Nothing));
+        assert!(matches!(answer.due(limit, None), Due::End(..)));
     }
 
     /// Stopped between two looks, the daemon has not read what came meanwhile.
@@ -402,7 +441,7 @@ mod tests {
         assert_eq!(answer.due(start + pause * 2, Some((1, 7))), Due::Probe);
         assert_eq!(answer.due(start + pause * 3, Some((1, 7))), Due::Nothing, "and asks once more");
         assert_eq!(answer.due(start + pause * 3, Some((1, 7))), Due::Probe);
-        assert!(matches!(answer.due(start + pause * 3 + LIFE_LIMIT, Some((1, 7))), Due::End(_)));
+        assert!(matches!(answer.due(start + pause * 3 + LIFE_LIMIT, Some((1, 7))), Due::End(..)));
     }
 
     #[test]

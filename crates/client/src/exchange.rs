@@ -304,6 +304,18 @@ impl<'a> Exchange<'a> {
         None
     }
 
+    /// Whether something that came waits for its writer.
+    pub(crate) fn is_held_up(&self) -> bool {
+        self.waiting.is_some() || !self.behind.is_empty()
+    }
+
+    /// The end may have come, and wait behind output.
+    pub(crate) fn look_for_end_behind(&mut self) {
+        if let Some(end) = self.behind.iter().find(|kind| matches!(kind, OutputKind::Exited(_))).cloned() {
+            self.on_last(&end);
+        }
+    }
+
     /// Somebody says all that is behind; where that is much, the answer may be behind it.
     pub(crate) fn answer_is_behind(&mut self) {
         if self.behind_bytes >= BEHIND_BYTES_MAX {
@@ -432,6 +444,7 @@ impl<'a> Exchange<'a> {
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 self.session.give_keys(false, replies).await;
+                self.answer.is_read();
                 self.signed.ended(&exited);
                 if let Some(outcome) = self.disqualified(&exited).await {
                     self.cancel_to_the_end().await;

@@ -41,7 +41,7 @@ const EVICTIONS_MAX: u32 = 20;
 /// Paths that were kept back and that its caller is told of at the command's end; `gleaner explain` has all.
 const NOTES_MAX: usize = 3;
 const READ_BY_OTHERS: &str =
-    "nothing committed: another program has read from the pipe that is its standard input what the command was given";
+    "nothing committed: another program has read from its standard input what the command was given";
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
 
@@ -548,8 +548,12 @@ impl Session {
         }
         let lost = finished.into_iter().find_map(|(stream, written)| Some((stream, written.ok()??)));
         let taken = exited.stdin_offset;
-        if let Stdin::File { .. } = self.plan.stdin {
-            stdio::set_offset(self.input.fd(), taken);
+        if let Stdin::File { offset, .. } = self.plan.stdin
+            && !stdio::move_offset(self.input.fd(), offset, taken)
+        {
+            return self
+                .fall_back("another program has read the file that is its standard input meanwhile".into())
+                .await;
         }
         if self.input.was_read_by_others() {
             return self.fail(READ_BY_OTHERS.into());

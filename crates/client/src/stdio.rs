@@ -232,9 +232,11 @@ pub fn named_file(fd: &OwnedFd) -> Option<Vec<u8>> {
     (opened == (named.st_dev, named.st_ino)).then(|| path.into_os_string().into_vec())
 }
 
-/// Moves a file's offset to where the task left it.
-pub fn set_offset(fd: &OwnedFd, offset: u64) {
-    let _ = seek(fd, SeekFrom::Start(offset));
+/// Moves a file's offset from where it was to where a task has left it. False: somebody else has moved it meanwhile, and the task has read
+/// what is theirs.
+pub fn move_offset(fd: &OwnedFd, from: u64, to: u64) -> bool {
+    // Who has read nothing leaves it wherever it is now.
+    from == to || seek(fd, SeekFrom::Current(0)) == Ok(from) && seek(fd, SeekFrom::Start(to)).is_ok()
 }
 
 #[cfg(test)]
@@ -311,7 +313,7 @@ mod tests {
         let fd = OwnedFd::from(opened.try_clone().expect("a copy"));
         let (path, offset) = regular_file(&fd).expect("a regular file");
         assert_eq!((path.as_slice(), offset), (file.path().as_os_str().as_encoded_bytes(), 2));
-        set_offset(&fd, 4);
+        assert!(move_offset(&fd, 2, 4) && move_offset(&fd, 1, 1) && !move_offset(&fd, 2, 5));
         assert_eq!(opened.stream_position().expect("a file"), 4, "the caller shares the offset");
         drop(file);
         assert_eq!(regular_file(&fd), None, "its name is gone");

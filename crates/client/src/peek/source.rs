@@ -49,6 +49,8 @@ enum Kind {
 pub struct Found {
     /// What who looks has found in it, and is still there.
     pub bytes: VecDeque<u8>,
+    /// Of a file: where they begin.
+    place: Option<u64>,
     /// It is not looked into any more, but read.
     pub is_read: bool,
     /// Who looks.
@@ -85,7 +87,8 @@ impl Source {
         let source = match shared {
             Some(source) => source,
             None => {
-                let found = Found { bytes: VecDeque::new(), is_read: false, readers: RoundRobin::default() };
+                let found =
+                    Found { bytes: VecDeque::new(), place: None, is_read: false, readers: RoundRobin::default() };
                 let source = Arc::new(Self { name, fd, kind, found: Mutex::new(found) });
                 all.entry(name).or_default().push(Arc::downgrade(&source));
                 source
@@ -121,7 +124,14 @@ impl Source {
             }
         }
         let bytes = match &self.kind {
-            Kind::File => read_at(&self.fd, known, bytes_max)?,
+            Kind::File => {
+                let place = tell(&self.fd)?;
+                if known > 0 && found.place != Some(place) {
+                    return Err(Errno::IO);
+                }
+                found.place = Some(place);
+                read_at(&self.fd, place + known as u64, bytes_max)?
+            }
             Kind::Pipe(copier) => copier.copy_behind(&self.fd, known, bytes_max)?,
             Kind::Socket => peek_behind(&self.fd, known, bytes_max)?,
         };
@@ -150,7 +160,7 @@ impl Source {
             return true;
         }
         let there = match &self.kind {
-            Kind::File => return true,
+            Kind::File => return tell(&self.fd).ok() == found.place,
             Kind::Pipe(copier) => copier.copy(&self.fd, found.bytes.len()),
             Kind::Socket => peek(&self.fd, found.bytes.len()),
         };
@@ -160,7 +170,9 @@ impl Source {
     /// Takes the first so many bytes out that were found. Returns them, as they are now, and whether they are what was found.
     pub fn take(&self, found: &mut Found, bytes: usize) -> (Vec<u8>, bool) {
         let there: Vec<u8> = match &self.kind {
-            Kind::File if seek(&self.fd, SeekFrom::Current(bytes as i64)).is_ok() => {
+            Kind::File if bytes == 0 => Vec::new(),
+            Kind::File if tell(&self.fd).ok() == found.place => {
+                found.place = seek(&self.fd, SeekFrom::Current(bytes as i64)).ok();
                 found.bytes.range(..bytes).copied().collect()
             }
             Kind::File => Vec::new(),
@@ -285,9 +297,9 @@ impl Copier {
     }
 }
 
-fn read_at(file: &OwnedFd, known: usize, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
+fn read_at(file: &OwnedFd, place: u64, bytes_max: usize) -> rustix::io::Result<Vec<u8>> {
     let mut bytes = vec![0; bytes_max];
-    let count = pread(file, &mut bytes, tell(file)? + known as u64)?;
+    let count = pread(file, &mut bytes, place)?;
     bytes.truncate(count);
     Ok(bytes)
 }

@@ -189,10 +189,18 @@ fn the_place_in_a_file_is_where_the_task_has_left_it() {
         assert_eq!(peeked.look(attempt, &[], 100), read(b""), "its end");
     }
     peeked.note_taken(4);
+    assert!(!peeked.was_read_by_others());
     peeked.leave_rest(4);
     let mut rest = String::new();
     file.read_to_string(&mut rest).expect("read");
-    assert!(rest == "three\n" && !peeked.was_read_by_others());
+    assert_eq!(rest, "three\n");
+    // Somebody else has read it meanwhile, who shares its place.
+    let attempt = peeked.begin();
+    file.seek(std::io::SeekFrom::Start(4)).expect("a place");
+    assert_eq!(peeked.look(attempt, &[], 4), read(b"two\n"), "nothing was sent before");
+    file.seek(std::io::SeekFrom::Start(0)).expect("a place");
+    assert_eq!(peeked.look(attempt, &[], 4), read(b"one\n"), "read, as of any other descriptor");
+    assert!(peeked.was_read_by_others());
 }
 
 /// As what a program has as its input that `ssh`, `socat` or a service manager has started.
