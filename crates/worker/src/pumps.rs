@@ -89,14 +89,10 @@ impl Pumps {
                 let _ = pump.await;
             }
         };
-        let is_sent = tokio::select! {
+        tokio::select! {
             () = sent => true,
             () = unwanted => false,
-        };
-        if !is_sent {
-            self.silence();
         }
-        is_sent
     }
 }
 

@@ -324,16 +324,7 @@ fn peek_behind(socket: &OwnedFd, known: usize, bytes_max: usize) -> rustix::io::
 
 /// Takes as much as this out of a socket, as far as it is there.
 fn receive(socket: &OwnedFd, bytes: usize) -> Vec<u8> {
-    let (mut buffer, mut filled) = (vec![0; bytes], 0);
-    while filled < bytes {
-        match recv(socket, &mut buffer[filled..], RecvFlags::DONTWAIT) {
-            Ok((count, _)) if count > 0 => filled += count,
-            Err(Errno::INTR) => {}
-            Ok(_) | Err(_) => break,
-        }
-    }
-    buffer.truncate(filled);
-    buffer
+    filled(bytes, |rest| recv(socket, rest, RecvFlags::DONTWAIT).map(|(count, _)| count))
 }
 
 fn set_size(pipe: &OwnedFd, bytes: usize) -> rustix::io::Result<()> {
@@ -345,10 +336,14 @@ fn set_size(pipe: &OwnedFd, bytes: usize) -> rustix::io::Result<()> {
 
 /// Reads as much as this, which is there.
 fn read_all(pipe: &OwnedFd, bytes: usize) -> Vec<u8> {
-    let mut buffer = vec![0; bytes];
-    let mut filled = 0;
+    filled(bytes, |rest| read(pipe, rest))
+}
+
+/// As many bytes, or as there are until `read` finds none or fails.
+fn filled(bytes: usize, read: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> Vec<u8> {
+    let (mut buffer, mut filled) = (vec![0; bytes], 0);
     while filled < bytes {
-        match read(pipe, &mut buffer[filled..]) {
+        match read(&mut buffer[filled..]) {
             Ok(count) if count > 0 => filled += count,
             Err(Errno::INTR) => {}
             Ok(_) | Err(_) => break,
