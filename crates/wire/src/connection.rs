@@ -6,7 +6,7 @@
 use crate::bulk;
 use crate::flow::{FlowHandle, Path};
 pub use crate::frame::FRAME_BYTES_MAX;
-use crate::frame::{FrameReceiver, FrameSender, Frames};
+use crate::frame::{FrameReceiver, FrameSender, Frames, Unfinished};
 use crate::gate::{Lost, Place, Source};
 use crate::junction::Tunnels;
 use crate::key::node_of;
@@ -173,8 +173,9 @@ impl Connection {
     }
 
     /// Takes nothing but a greeting from the other side, which holds `place`, until it is let in.
-    pub(crate) fn take_greeting_only(&self, place: Place<Source>, lost: Lost) {
+    pub(crate) fn take_greeting_only(&self, (place, lost): (Place<Source>, Lost), unfinished: &Unfinished) {
         if let Way::Quic(quic) = &self.way {
+            *lock(&quic.frames.unfinished) = unfinished.of(quic.peer);
             quic.frames.is_stranger.store(true, Ordering::Release);
             *lock(&quic.place) = Some(Stranger { _place: place, lost: Some(lost) });
         }

@@ -6,18 +6,21 @@
 
 use crate::connection::WireError;
 use crate::likeness::{self, Likeness, Number};
+use crate::lock;
 use crate::patch::{pack, unpack};
 use crate::turn::Turn;
 use crate::without::{Part, is_left_out};
+use base::NodeId;
 use bytes::{Buf, Bytes, BytesMut};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Largest frame, in bytes: a launch with its environment, or a listing of 16 MiB.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
 /// The same of a side that has not been let in: a greeting. Nothing of it is packed.
 pub(crate) const GREETING_BYTES_MAX: usize = 8 << 10;
-/// Bytes that frames of a connection hold that have not come in full: further ones end the connection.
+/// Bytes that frames of one key hold that have not come in full: further ones end their connection.
 const PARTS_BYTES_MAX: usize = 256 << 20;
 /// Room that is made for a frame beyond what has come of it.
 const ROOM_BYTES: usize = 1 << 20;
@@ -36,21 +39,42 @@ pub(crate) struct Frames {
     pub likeness: Likeness,
     /// The other side is not known yet: only a greeting is taken from it.
     pub is_stranger: AtomicBool,
-    /// Bytes of frames that have not come in full.
-    pub parts: AtomicUsize,
+    /// Bytes of frames that have not come in full: of this connection, or of all of its key.
+    pub unfinished: Mutex<Arc<AtomicUsize>>,
+}
+
+/// Bytes of frames that have not come in full, by key: however many connections a machine makes, it holds no more.
+#[derive(Debug, Default)]
+pub(crate) struct Unfinished(Mutex<HashMap<NodeId, Weak<AtomicUsize>>>);
+
+impl Unfinished {
+    /// The count of a key.
+    pub fn of(&self, key: NodeId) -> Arc<AtomicUsize> {
+        let mut all = lock(&self.0);
+        if let Some(count) = all.get(&key).and_then(Weak::upgrade) {
+            return count;
+        }
+        all.retain(|_, count| count.strong_count() > 0);
+        let count = Arc::default();
+        all.insert(key, Arc::downgrade(&count));
+        count
+    }
 }
 
 /// What a stream holds of a frame that has not come in full.
-#[derive(Debug, Default)]
-struct Parts(usize);
+#[derive(Debug)]
+struct Parts {
+    bytes: usize,
+    all: Arc<AtomicUsize>,
+}
 
 impl Parts {
     /// It holds so much now.
-    fn set(&mut self, bytes: usize, frames: &Frames) -> Result<(), WireError> {
-        let before = std::mem::replace(&mut self.0, bytes);
+    fn set(&mut self, bytes: usize) -> Result<(), WireError> {
+        let before = std::mem::replace(&mut self.bytes, bytes);
         let all = match bytes >= before {
-            true => frames.parts.fetch_add(bytes - before, Ordering::Relaxed) + bytes - before,
-            false => frames.parts.fetch_sub(before - bytes, Ordering::Relaxed) - (before - bytes),
+            true => self.all.fetch_add(bytes - before, Ordering::Relaxed) + bytes - before,
+            false => self.all.fetch_sub(before - bytes, Ordering::Relaxed) - (before - bytes),
         };
         match all > PARTS_BYTES_MAX && bytes > before {
             true => Err(WireError::Invalid(format!("its unfinished messages hold {all} bytes"))),
@@ -85,7 +109,7 @@ pub(crate) struct Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         // Less is never too much.
-        let _ = self.parts.set(0, &self.frames);
+        let _ = self.parts.set(0);
     }
 }
 
@@ -187,13 +211,14 @@ impl FrameReceiver {
 
 impl Incoming {
     pub fn new(frames: Arc<Frames>) -> Self {
-        Self { buffer: BytesMut::new(), frames, parts: Parts::default() }
+        let parts = Parts { bytes: 0, all: lock(&frames.unfinished).clone() };
+        Self { buffer: BytesMut::new(), frames, parts }
     }
 
     /// More has come.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), WireError> {
         self.buffer.extend_from_slice(bytes);
-        self.parts.set(self.buffer.len(), &self.frames)
+        self.parts.set(self.buffer.len())
     }
 
     /// The next whole message, if it has come.
@@ -214,7 +239,7 @@ impl Incoming {
         }
         self.buffer.advance(4);
         let mut bytes = self.buffer.split_to(length).freeze();
-        self.parts.set(self.buffer.len(), &self.frames)?;
+        self.parts.set(self.buffer.len())?;
         if head & LIKE == 0 {
             return if head & PACKED == 0 { Ok(Some(bytes)) } else { unpack(&bytes, &[], FRAME_BYTES_MAX).map(Some) };
         }
@@ -231,4 +256,38 @@ impl Incoming {
 
 fn lost(error: impl std::fmt::Display) -> WireError {
     WireError::Lost(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_key_has_not_finished_is_bounded_however_many_connections_it_has() {
+        let (unfinished, key) = (Unfinished::default(), NodeId(base::Digest([7; 32])));
+        let connection = |key| {
+            let frames = Arc::new(Frames::default());
+            *lock(&frames.unfinished) = unfinished.of(key);
+            frames
+        };
+        // The head of the largest frame, and almost all of it.
+        let almost = [&(FRAME_BYTES_MAX as u32).to_be_bytes()[..], &vec![0; FRAME_BYTES_MAX - 1]].concat();
+        let mut open: Vec<Incoming> = Vec::new();
+        let refused = std::iter::repeat_with(|| Incoming::new(connection(key))).take(16).find_map(|mut incoming| {
+            let fed = incoming.feed(&almost);
+            open.push(incoming);
+            fed.err()
+        });
+        assert!(matches!(refused, Some(WireError::Invalid(why)) if why.contains("unfinished")));
+        assert_eq!(
+            open.len(),
+            PARTS_BYTES_MAX / FRAME_BYTES_MAX,
+            "one more than there is room for, as they have heads"
+        );
+        Incoming::new(connection(NodeId(base::Digest([8; 32]))))
+            .feed(&almost)
+            .expect("another key has a bound of its own");
+        drop(open);
+        Incoming::new(connection(key)).feed(&almost).expect("there is room again");
+    }
 }

@@ -5,6 +5,7 @@
 
 use crate::connection::{CONNECT_LIMIT, Connection, WireError};
 use crate::flow::FlowHandle;
+use crate::frame::Unfinished;
 use crate::gate::{Gate, Lost, Place, Source};
 use crate::junction::Tunnels;
 use crate::key::Key;
@@ -51,6 +52,7 @@ pub struct Listener {
     endpoint: quinn::Endpoint,
     config: quinn::ServerConfig,
     tunnels: Arc<Tunnels>,
+    unfinished: Arc<Unfinished>,
     guests: Guests,
     /// For attempts, and how many there are in all.
     places: (Gate<Source>, usize),
@@ -120,7 +122,7 @@ impl Listener {
             tokio::spawn(accept_tunnels(tcp, TlsAcceptor::from(Arc::new(tls)), Arc::clone(&tunnels), guests.clone()))
         });
         let places = (Gate::new(ATTEMPTS_MAX), ATTEMPTS_MAX);
-        Ok(Self { endpoint, config, tunnels, guests, places, accepting })
+        Ok(Self { endpoint, config, tunnels, unfinished: Arc::default(), guests, places, accepting })
     }
 
     #[cfg(test)]
@@ -154,7 +156,8 @@ impl Listener {
         let flow = (!from.ip().is_loopback()).then(|| FlowHandle::new(None));
         let mut config = self.config.clone();
         config.transport_config(transport::settings(flow.as_ref(), Hold::Long, STREAMS_FEW, WINDOW_BYTES_FEW));
-        Some(Attempt { incoming, config, flow, tunnels: self.tunnels.clone(), place })
+        let (tunnels, unfinished) = (self.tunnels.clone(), self.unfinished.clone());
+        Some(Attempt { incoming, config, flow, tunnels, unfinished, place })
     }
 
     /// Gives an attempt a place, if there is one for it; else it is told to come again.
@@ -194,6 +197,7 @@ pub struct Attempt {
     config: quinn::ServerConfig,
     flow: Option<FlowHandle>,
     tunnels: Arc<Tunnels>,
+    unfinished: Arc<Unfinished>,
     place: (Place<Source>, Lost),
 }
 
@@ -216,7 +220,7 @@ impl Attempt {
         place.has_spoken(Instant::now());
         let connection =
             Connection::new(quic, self.flow, self.tunnels).ok_or_else(|| failed("it showed no key".into()))?;
-        connection.take_greeting_only(place, lost);
+        connection.take_greeting_only((place, lost), &self.unfinished);
         Ok(connection)
     }
 }

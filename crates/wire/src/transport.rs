@@ -75,8 +75,8 @@ pub(crate) const STREAMS_MAX: u32 = 4096;
 /// The same before, and of machines that need few.
 pub(crate) const STREAMS_FEW: u32 = 8;
 
-/// Bytes of a connection that have come and are not taken yet, at most, once it is known whose it is.
-pub(crate) const WINDOW_BYTES: u32 = 256 << 20;
+/// Bytes of a connection that have come and are not taken yet, at most, once it is known whose it is: a second of 500 Mbit/s is on its way.
+pub(crate) const WINDOW_BYTES: u32 = 64 << 20;
 /// The same before: room for a greeting on each stream.
 pub(crate) const WINDOW_BYTES_FEW: u32 = 64 << 10;
 
