@@ -4,7 +4,6 @@
 //! Hubs stand in a tree: each works for one at most. A hub refuses those that it works for itself, and knows them since each
 //! tells its own way up when it lets another in; whoever's way up changes has the hubs below come again, to hear of it.
 
-use crate::held::Held;
 use crate::needs::Lent;
 use crate::relay;
 use crate::server::{HubError, Shared, blocking};
@@ -149,7 +148,7 @@ impl Shared {
         if let Some(known) = state.behind(caller.key(), &joined.connection, now) {
             return Ok(known);
         }
-        let held = Arc::new(Held::new(state.pieces.of(caller.machine())));
+        let held = state.nothing_held(caller.machine());
         let stores = (self.store.clone(), self.system.clone());
         let session = ClientSession::new(joined.connection.clone(), caller, tenant, stores, held);
         match state.add_behind(session.clone(), now) {

@@ -214,7 +214,8 @@ impl Shared {
         let tenant = registry
             .admit_joiner(connection.peer(), role, &hello.name, (&hello.secret, is_own), now_seconds())
             .map_err(|error| error.to_string())?;
-        if !was_known || !hello.secret.is_empty() {
+        // Whoever was let in may show secrets again and again, of tokens or none.
+        if !was_known || (!hello.secret.is_empty() && self.members_logged.has_room()) {
             let (node, trust) = (connection.peer(), registry.trust(connection.peer()));
             let facts =
                 json!({"node": node.0.to_hex(), "name": hello.name, "role": role.name(), "trust": trust.name()});
@@ -300,6 +301,38 @@ mod tests {
         }
         let told = hub.shared.figures();
         assert_eq!(told.joins_refused.values().sum::<u64>(), 2, "{:?}", told.joins_refused);
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn who_shows_secrets_again_and_again_does_not_fill_the_audit_log() {
+        let hub = serve_hub("hub");
+        let key = crate::testing::node(1);
+        lock(&hub.shared.registry).add(key, "client", "machine", 1).expect("let in");
+        let (begun, hello) = (
+            std::time::Instant::now(),
+            Hello { version: wire::VERSION, secret: vec![5; 16].into(), ..hello(Role::Client, 0) },
+        );
+        for _ in 0..1_000 {
+            hub.shared.admit(&connection_of(key, &hub), &hello).expect("it is known");
+        }
+        let most = 10 * (begun.elapsed().as_secs() as usize + 2);
+        hub.shared.audit.note("marked", json!({}));
+        let lines = async {
+            loop {
+                let lines = hub.shared.audit.last(1_000);
+                if lines.iter().any(|line| line["what"] == "marked") {
+                    return lines.iter().filter(|line| line["what"] == "joined").count();
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let joined = tokio::time::timeout(crate::testing::LIMIT, lines).await.expect("written");
+        assert!(joined > 0 && joined <= most, "{joined} lines, and {most} at most");
+    }
+
+    /// A connection of this key, as the hub has it.
+    fn connection_of(key: NodeId, hub: &crate::testing::Served) -> Connection {
+        Connection::within_process(key, hub.node).1
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,8 @@
 //! What the hub was told of a client's files, kept for a while after its connection ended: a client that comes back over another
 //! one says only what changed since.
 
+use crate::budget::Budget;
+use crate::budget::VIEWS_MAX;
 use crate::session::SessionKey;
 use crate::views::Views;
 use base::{Digest, NodeId};
@@ -16,8 +18,9 @@ use wire::message::ViewHeld;
 const KEPT: Duration = Duration::from_secs(3600);
 /// Clients that are gone of which something is kept; the one that left first is forgotten beyond.
 const CLIENTS_MAX: usize = 32;
-/// Paths that are kept of all of them.
+/// Paths that are kept of all of them, and bytes of what these mean.
 const PATHS_MAX: usize = 500_000;
+const BYTES_MAX: u64 = 1 << 30;
 /// Views of which a client that comes back is told; it sends others whole.
 const VIEWS_TOLD: usize = 1024;
 
@@ -57,12 +60,14 @@ pub struct Held {
     pub advanced: Notify,
     /// The names of pieces of its files.
     pub pieces: Arc<Pieces>,
+    /// What its machine's words take.
+    pub budget: Arc<Budget>,
 }
 
 impl Held {
     /// Nothing told yet, but what is known of pieces.
-    pub fn new(pieces: Arc<Pieces>) -> Self {
-        Self { views: Mutex::default(), advanced: Notify::new(), pieces }
+    pub fn new(pieces: Arc<Pieces>, budget: Arc<Budget>) -> Self {
+        Self { views: Mutex::new(Views::new(budget.clone())), advanced: Notify::new(), pieces, budget }
     }
 
     /// How far each view is known.
@@ -93,7 +98,20 @@ impl Departed {
     }
 
     fn is_too_much(&self) -> bool {
-        self.0.len() > CLIENTS_MAX || self.0.iter().map(|(_, held, _)| held.paths()).sum::<usize>() > PATHS_MAX
+        let sum = |bytes: u64, held: &Held| bytes.saturating_add(lock(&held.views).bytes());
+        self.0.len() > CLIENTS_MAX
+            || self.0.iter().map(|(_, held, _)| held.paths()).sum::<usize>() > PATHS_MAX
+            || self.0.iter().fold(0, |bytes, (_, held, _)| sum(bytes, held)) > BYTES_MAX
+    }
+
+    /// A machine's daemon has started anew, and what was told before takes much of what it may have: that goes. Returns the keys of what
+    /// is forgotten.
+    pub fn make_room(&mut self, budget: &Arc<Budget>) -> Vec<SessionKey> {
+        if budget.views() <= VIEWS_MAX / 2 {
+            return Vec::new();
+        }
+        let is_its_own = |(_, held, _): &mut (SessionKey, Arc<Held>, Instant)| Arc::ptr_eq(&held.budget, budget);
+        self.0.extract_if(.., is_its_own).map(|(key, ..)| key).collect()
     }
 
     /// The client is back: what it told before.
@@ -114,14 +132,14 @@ mod tests {
     }
 
     fn held(paths: usize) -> Arc<Held> {
-        let held = Held::new(Arc::default());
+        let held = Held::new(Arc::default(), Arc::default());
         let bound = |at: usize| {
             let path = TreePath::root().join(at.to_string().as_bytes());
             Bound { path, seq: Seq(1), binding: Binding::Absent }
         };
         let set = (0..paths).map(bound).collect();
         let update = ViewUpdate { view: ViewId(3), base: Version(0), version: Version(7), set, drop: Vec::new() };
-        lock(&held.views).entry(ViewId(3)).take(&update).expect("a whole view");
+        lock(&held.views).take(&update).expect("a whole view");
         Arc::new(held)
     }
 
@@ -144,6 +162,17 @@ mod tests {
         let in_use: Vec<_> = (2..=MACHINES_MAX as u8 + 2).map(|number| kept.of(node(number))).collect();
         assert_eq!((kept.0.len(), in_use.len()), (MACHINES_MAX, MACHINES_MAX + 1));
         assert!(lock(&kept.of(node(1))).is_empty(), "it made room");
+    }
+
+    #[test]
+    fn what_was_told_before_goes_where_a_machine_has_much() {
+        let (mut departed, now, budget) = (Departed::default(), Instant::now(), Arc::<Budget>::default());
+        departed.leave(key(1), Arc::new(Held::new(Arc::default(), budget.clone())), now);
+        departed.leave(key(2), held(1), now);
+        assert!(departed.make_room(&budget).is_empty());
+        budget.changes(0, VIEWS_MAX / 2 + 1);
+        assert_eq!(departed.make_room(&budget), [key(1)]);
+        assert!(departed.come_back(&key(2)).is_some(), "another machine's");
     }
 
     #[test]

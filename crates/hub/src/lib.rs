@@ -22,6 +22,7 @@ pub mod above;
 mod accounts;
 mod asking;
 mod audit;
+mod budget;
 pub mod desk;
 pub mod differences;
 pub mod figures;

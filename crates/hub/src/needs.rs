@@ -2,7 +2,7 @@
 //! has a bit for each.
 
 use crate::work::{GIVES, OWNERS_TAGS, TAKES_LAUNCHES};
-use base::Needs;
+use base::{Needs, NodeId};
 use sched::finish::Share;
 use tasks::{Need, Platform, RUNNING_MAX, Shape, misfit};
 use wire::message::{Expected, Hello, Lends};
@@ -16,8 +16,9 @@ const SURE: Expected = Expected { mean: 1_000, low: 1_000, high: 1_000, error: 0
 /// Most CPUs of one machine, and of all behind a hub, that count: whoever says more is not believed. For each 128 there is a host.
 const MACHINE_CPUS_MAX: u32 = 4096;
 const BEHIND_CPUS_MAX: u32 = 1 << 18;
-/// Most tags that a hub knows.
+/// Most tags that a hub knows, and that it learns of one worker or hub.
 const NAMES_MAX: usize = OWNERS_TAGS.count_ones() as usize;
+const NAMES_OF_ONE_MAX: usize = 16;
 
 /// What a worker lends, or a hub that works for this one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -193,47 +194,79 @@ pub enum Lack {
     Tag(String),
 }
 
-/// Tags by their bits. A name keeps its bit as long as the hub runs, and as long as a job in the journal asks for it.
+/// Tags by their bits. A name keeps its bit as long as a worker has it or a job asks for it, and then until the place is needed.
 #[derive(Debug, Default)]
 pub struct Tags {
-    names: Vec<Option<String>>,
+    names: Vec<Option<Name>>,
+}
+
+#[derive(Debug, Clone)]
+struct Name {
+    text: String,
+    /// Of whom it was learnt; `None`: of a job in the journal.
+    by: Option<NodeId>,
 }
 
 impl Tags {
     fn bit(&self, name: &str) -> Option<u64> {
-        let at = self.names.iter().position(|known| known.as_deref() == Some(name))?;
+        let at = self.names.iter().position(|known| known.as_ref().is_some_and(|known| known.text == name))?;
         Some(1 << at)
     }
 
-    /// The bits of tags that a machine has. With more names than a hub can know the rest is left out, and that is logged.
-    pub fn lent(&mut self, names: &[String]) -> u64 {
-        names.iter().fold(0, |bits, name| bits | self.learn(name))
+    /// The bits of tags that a machine has. With more names than a hub can know, or learns of one machine, the rest is left out, and that
+    /// is logged.
+    pub fn lent(&mut self, names: &[String], by: NodeId) -> u64 {
+        names.iter().fold(0, |bits, name| bits | self.learn(name, by))
     }
 
-    fn learn(&mut self, name: &str) -> u64 {
+    /// The bits of those of these tags that are known: nothing is learnt of a machine that nobody has approved.
+    pub fn lent_already(&self, names: &[String]) -> u64 {
+        names.iter().filter_map(|name| self.bit(name)).fold(0, |bits, bit| bits | bit)
+    }
+
+    fn learn(&mut self, name: &str, by: NodeId) -> u64 {
         if let Some(bit) = self.bit(name) {
             return bit;
         }
-        let free = self.names.iter().position(Option::is_none).unwrap_or(self.names.len());
-        if free == NAMES_MAX {
-            tracing::warn!(tag = name, "the hub knows {NAMES_MAX} tags already: this one is not used");
+        let Some(free) = self.free_for(by) else {
+            tracing::warn!(tag = name, node = %by, "the hub knows {NAMES_MAX} tags already, or {NAMES_OF_ONE_MAX} of this machine: this one is not used");
             return 0;
-        }
-        self.keep(1 << free, name);
+        };
+        self.keep(1 << free, name, Some(by));
         1 << free
+    }
+
+    /// The place for a name that is learnt of this machine.
+    fn free_for(&self, by: NodeId) -> Option<usize> {
+        let own = self.names.iter().flatten().filter(|known| known.by == Some(by)).count();
+        let free = self.names.iter().position(Option::is_none).unwrap_or(self.names.len());
+        (own < NAMES_OF_ONE_MAX && free < NAMES_MAX).then_some(free)
+    }
+
+    /// Whether one of these names is new and has no place.
+    pub fn lacks_room_for(&self, names: &[String], by: NodeId) -> bool {
+        let new = names.iter().filter(|name| self.bit(name).is_none()).count();
+        let own = self.names.iter().flatten().filter(|known| known.by == Some(by)).count();
+        new > 0 && (self.names.iter().flatten().count() + new > NAMES_MAX || own + new > NAMES_OF_ONE_MAX)
+    }
+
+    /// Forgets names that nobody has and no job asks for. `used`: the bits of the others.
+    pub fn forget_unused(&mut self, used: u64) {
+        let unused = self.names.iter_mut().enumerate().filter(|(at, _)| used & 1 << at == 0);
+        unused.for_each(|(_, name)| *name = None);
     }
 
     /// A job in the journal has these names under these bits.
     pub fn known(&mut self, bits: u64, names: &[String]) {
         let bits = (0..u64::BITS).map(|at| 1 << at).filter(|bit| bits & OWNERS_TAGS & bit != 0);
-        bits.zip(names).for_each(|(bit, name)| self.keep(bit, name));
+        bits.zip(names).for_each(|(bit, name)| self.keep(bit, name, None));
     }
 
-    fn keep(&mut self, bit: u64, name: &str) {
+    fn keep(&mut self, bit: u64, name: &str, by: Option<NodeId>) {
         let at = bit.trailing_zeros() as usize;
         if at < NAMES_MAX {
             self.names.resize(self.names.len().max(at + 1), None);
-            self.names[at] = Some(name.to_owned());
+            self.names[at] = Some(Name { text: name.to_owned(), by });
         }
     }
 
@@ -246,33 +279,41 @@ impl Tags {
     /// The names of bits, in the order of these.
     pub fn names(&self, bits: u64) -> Vec<String> {
         let named = self.names.iter().enumerate().filter(|(at, _)| bits & 1 << at != 0);
-        named.filter_map(|(_, name)| name.clone()).collect()
+        named.filter_map(|(_, name)| name.as_ref().map(|name| name.text.clone())).collect()
     }
 
-    /// What a worker lends that greets so.
-    pub fn lent_by(&mut self, hello: &Hello) -> Lent {
+    /// The bits of tags that a machine has: of one that may have tasks also those that are new.
+    fn of(&mut self, names: &[String], approved: Option<NodeId>) -> u64 {
+        match approved {
+            Some(node) => self.lent(names, node),
+            None => self.lent_already(names),
+        }
+    }
+
+    /// What a worker lends that greets so. `approved`: its key, if it may have tasks.
+    pub fn lent_by(&mut self, hello: &Hello, approved: Option<NodeId>) -> Lent {
         match &hello.behind {
-            Some(lends) => self.lent_behind(lends),
+            Some(lends) => self.lent_behind(lends, approved),
             // It only redeems its token, and comes back.
             None if hello.cpus == 0 => Lent::default(),
             None => Lent {
                 memory_mib: memory(hello.memory_bytes),
                 level: wire::convert::level(hello.level),
-                tags: self.lent(&sound(&hello.tags)),
+                tags: self.of(&named_by(hello), approved),
                 ..Lent::by_machine(hello.cpus)
             },
         }
     }
 
     /// What the workers of a hub lend that works for this one.
-    pub fn lent_behind(&mut self, lends: &Lends) -> Lent {
+    pub fn lent_behind(&mut self, lends: &Lends, approved: Option<NodeId>) -> Lent {
         let cpus = lends.cpus.min(BEHIND_CPUS_MAX);
         Lent {
             cpus,
             largest: if cpus == 0 { lends.largest } else { lends.largest.min(cpus) },
             memory_mib: in_steps(lends.memory_mib),
             level: wire::convert::level(lends.level),
-            tags: self.lent(&sound(&lends.tags)),
+            tags: self.of(&sound(&lends.tags), approved),
             expected: lends.expected.map(possible),
             cpus_again: lends.cpus_again.min(BEHIND_CPUS_MAX),
         }
@@ -327,8 +368,18 @@ pub(crate) fn in_steps(mib: u32) -> u32 {
     mib / MEMORY_STEP_MIB * MEMORY_STEP_MIB
 }
 
+/// What a task needs, rounded up as what a machine has is rounded down: the same machines can have it, and there are few kinds of needs.
+pub(crate) fn in_whole_steps(mib: u32) -> u32 {
+    mib.div_ceil(MEMORY_STEP_MIB).saturating_mul(MEMORY_STEP_MIB)
+}
+
+/// The tags that a machine has which greets so.
+pub(crate) fn named_by(hello: &Hello) -> Vec<String> {
+    sound(hello.behind.as_ref().map_or(&hello.tags, |behind| &behind.tags))
+}
+
 /// Those names that can be of tags.
-fn sound(names: &[String]) -> Vec<String> {
+pub(crate) fn sound(names: &[String]) -> Vec<String> {
     names.iter().filter(|name| base::command::is_tag(name)).take(NAMES_MAX).cloned().collect()
 }
 
@@ -340,22 +391,53 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
+    fn node(number: u8) -> NodeId {
+        NodeId(base::Digest([number; 32]))
+    }
+
     #[test]
     fn tags_have_bits_of_their_own_and_keep_them() {
         let mut tags = Tags::default();
         tags.known(2, &names(&["gpu"]));
-        assert_eq!(tags.lent(&names(&["big", "gpu", "old", "big"])), 0b111);
+        assert_eq!(tags.lent(&names(&["big", "gpu", "old", "big"]), node(1)), 0b111);
         assert_eq!(tags.needed(&names(&["old", "gpu"])), Ok(0b110));
         assert_eq!(tags.needed(&names(&["old", "new"])), Err(Lack::Tag("new".into())));
         assert_eq!(tags.names(0b1101), ["big", "old"]);
     }
 
     #[test]
+    fn a_machine_teaches_few_tags_and_none_before_it_is_approved() {
+        let mut tags = Tags::default();
+        let many: Vec<String> = (0..100).map(|number| format!("t{number}")).collect();
+        let hello = Hello { cpus: 1, tags: many.clone(), ..Hello::default() };
+        assert_eq!(tags.lent_by(&hello, None).tags, 0);
+        assert!(tags.lacks_room_for(&many, node(1)));
+        assert_eq!(tags.lent_by(&hello, Some(node(1))).tags.count_ones() as usize, NAMES_OF_ONE_MAX);
+        assert_eq!(tags.lent(&names(&["new"]), node(1)), 0, "also when it comes again");
+        assert_eq!(tags.lent_by(&hello, None).tags.count_ones() as usize, NAMES_OF_ONE_MAX, "what others know counts");
+        assert_eq!(tags.lent(&names(&["new"]), node(2)), 1 << 16);
+        tags.forget_unused(0b101);
+        assert_eq!(tags.names(u64::MAX), ["t0", "t2"]);
+        assert_eq!(tags.lent(&names(&["next", "t2"]), node(1)), 0b110, "the place is free, and its own are fewer");
+    }
+
+    #[test]
+    fn few_needs_are_told_apart_and_each_fits_where_it_did() {
+        for (asked, kind) in [(0, 0), (1, 256), (256, 256), (257, 512), (u32::MAX, u32::MAX)] {
+            assert_eq!(in_whole_steps(asked), kind);
+            for has in [0, 255, 256, 511, 512, 10_000].map(in_steps) {
+                assert_eq!(asked <= has, in_whole_steps(asked) <= has, "{asked} of {has}");
+            }
+        }
+    }
+
+    #[test]
     fn a_hub_knows_no_more_tags_than_it_has_bits_for() {
         let mut tags = Tags::default();
         let many: Vec<String> = (0..100).map(|number| format!("t{number}")).collect();
-        assert_eq!(tags.lent(&many), OWNERS_TAGS);
-        assert_eq!((tags.lent(&names(&["late"])), tags.needed(&names(&["t47"]))), (0, Ok(1 << 47)));
+        let of_three = many.chunks(NAMES_OF_ONE_MAX).zip(1..).map(|(some, number)| tags.lent(some, node(number)));
+        assert_eq!(of_three.fold(0, |bits, some| bits | some), OWNERS_TAGS);
+        assert_eq!((tags.lent(&names(&["late"]), node(9)), tags.needed(&names(&["t47"]))), (0, Ok(1 << 47)));
         tags.known(1 << 60, &names(&["beyond"]));
         assert_eq!(tags.names(u64::MAX).len(), NAMES_MAX);
     }
@@ -365,23 +447,23 @@ mod tests {
         let mut tags = Tags::default();
         let tagged = names(&["gpu", "not a tag"]);
         let hello = Hello { cpus: 4, memory_bytes: 1_000 << 20, level: 9, tags: tagged, ..Hello::default() };
-        let lent = tags.lent_by(&hello);
+        let lent = tags.lent_by(&hello, Some(node(1)));
         assert_eq!(lent, Lent { memory_mib: 768, level: 4, tags: 1, ..Lent::by_machine(4) });
         let all = lent.and(Lent { level: 2, ..Lent::by_machine(8) });
         let lends = tags.lends(all);
         assert_eq!((lends.cpus, lends.largest, lends.memory_mib, lends.level), (12, 8, 768, 4));
-        assert_eq!(Tags::default().lent_by(&Hello::default()), Lent::default());
+        assert_eq!(Tags::default().lent_by(&Hello::default(), Some(node(1))), Lent::default());
         let above = Hello { behind: Some(lends), ..Hello::default() };
-        assert_eq!(Tags::default().lent_by(&above), all);
+        assert_eq!(Tags::default().lent_by(&above, Some(node(1))), all);
     }
 
     #[test]
     fn no_machine_is_believed_to_have_any_number_of_processors() {
         let mut tags = Tags::default();
         let all = u32::MAX;
-        let machine = tags.lent_by(&Hello { cpus: all, memory_bytes: u64::MAX, ..Hello::default() });
+        let machine = tags.lent_by(&Hello { cpus: all, memory_bytes: u64::MAX, ..Hello::default() }, None);
         assert_eq!((machine.cpus, machine.largest, machine.hosts().len()), (4096, 4096, 1));
-        let behind = tags.lent_behind(&Lends { cpus: all, largest: 1, ..Lends::default() });
+        let behind = tags.lent_behind(&Lends { cpus: all, largest: 1, ..Lends::default() }, None);
         assert_eq!((behind.cpus, behind.hosts().len()), (1 << 18, (1 << 18) / RUNNING_MAX));
         assert_eq!((behind.of_one().cpus, behind.of_one().hosts().len()), (4096, 4096 / RUNNING_MAX));
     }
@@ -389,7 +471,7 @@ mod tests {
     #[test]
     fn what_is_expected_becomes_a_speed() {
         let mut tags = Tags::default();
-        let mut lent = |expected| tags.lent_behind(&Lends { cpus: 2, largest: 2, expected, ..Lends::default() });
+        let mut lent = |expected| tags.lent_behind(&Lends { cpus: 2, largest: 2, expected, ..Lends::default() }, None);
         let said = |mean, low, high| Some(Expected { mean, low, high, error: 10, covered: 900 });
         let speeds = [None, said(500, 500, 500), said(500, 100, 900), said(3, 0, 9), said(9_999, 8_888, 0)];
         assert_eq!(speeds.map(|expected| lent(expected).speed_permille()), [1_000, 500, 375, 1, 1_000]);

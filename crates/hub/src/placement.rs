@@ -19,9 +19,11 @@ use tasks::{
 use wire::Trust;
 use wire::message::Expected;
 
+mod bounds;
 mod choosing;
 mod offer;
 
+use bounds::in_few_kinds;
 pub use offer::About;
 use offer::resting_in_words;
 
@@ -63,6 +65,9 @@ pub enum Refused {
     /// The table said no.
     #[error("{0}")]
     Table(Refusal),
+    /// The account has as many waiting launches as it may.
+    #[error("{0} commands of this account wait for a place at the hub already, and no more may; try again later")]
+    Waiting(u32),
 }
 
 /// The workers, and what waits and runs.
@@ -81,6 +86,8 @@ pub struct Placement {
     start: u64,
     /// Launches that have no place yet.
     waiting: usize,
+    /// The same of each account that has some.
+    waiting_of: HashMap<u128, u32>,
     /// Those of them that wait for a worker that gives something.
     choosing: BTreeSet<Ticket>,
     /// Those for which there was no room when they would have settled for less.
@@ -99,6 +106,8 @@ struct Worker {
     lent: Lent,
     /// The most that a task could have here at any time since it joined: it may have that again when it takes tasks again.
     most: Lent,
+    /// The names of its tags. Those that are new count when it is approved.
+    names: Vec<String>,
     /// It takes no more tasks; what it has goes on.
     is_drained: bool,
     hosts: Vec<HostName>,
@@ -150,6 +159,7 @@ impl Placement {
             launches: HashMap::new(),
             start: rand::random(),
             waiting: 0,
+            waiting_of: HashMap::new(),
             choosing: BTreeSet::new(),
             turned_away: Vec::new(),
             waits: Histogram::default(),
@@ -181,7 +191,7 @@ impl Placement {
         let launch = self.tickets.get_mut(&ticket)?;
         launch.at = Some((host, instance));
         let (launch, affinity) = (*launch, launch.wanted.affinity);
-        self.waiting -= 1;
+        self.waits_no_more(&launch);
         self.choosing.remove(&ticket);
         self.waits.add(Duration::from_nanos(self.desk.now().saturating_sub(launch.since)));
         let load = self.desk.table().load(host, affinity)?;
@@ -206,10 +216,23 @@ impl Placement {
         Some(Assignment { ticket, worker, why })
     }
 
-    /// A worker offers CPUs. If it was here already, it has started anew: what ran there is forgotten.
+    /// [`Placement::come`], of a worker of the hub's owner.
+    #[cfg(test)]
     pub fn join(&mut self, worker: NodeId, lent: Lent, is_drained: bool) -> Vec<Assignment> {
+        self.come(worker, (lent, Vec::new()), is_drained, Trust::Own)
+    }
+
+    /// A worker offers CPUs, and has tags of these names. If it was here already, it has started anew: what ran there is forgotten.
+    pub fn come(
+        &mut self,
+        worker: NodeId,
+        (lent, names): (Lent, Vec<String>),
+        is_drained: bool,
+        trust: Trust,
+    ) -> Vec<Assignment> {
         let mut made = self.leave(worker);
-        let joined = Worker { about: About::default(), lent, most: lent, is_drained, hosts: Vec::new() };
+        let about = About { trust, ..About::default() };
+        let joined = Worker { about, lent, most: lent, names, is_drained, hosts: Vec::new() };
         self.workers.insert(worker, joined);
         made.extend(self.fit(worker));
         made
@@ -250,6 +273,7 @@ impl Placement {
         let speed_permille = known.lent.speed_permille();
         // One that is too many lends nothing: what it has goes on.
         let nothing = Shape { cpus: 0, largest: 0, ..shapes[0] };
+        shapes.truncate(self.hosts_max(known));
         shapes.resize(shapes.len().max(hosts.len()), nothing);
         for (at, shape) in shapes.into_iter().enumerate() {
             if let Some(host) = hosts.get(at) {
@@ -361,6 +385,7 @@ impl Placement {
         if self.lending(&wanted.need).next().is_none() {
             return Err(Refused::Table(Refusal::FitsNowhere));
         }
+        self.may_wait(wanted.account)?;
         let choosy = self.choosy(&wanted.need);
         self.enter(ticket, wanted, choosy, self.desk.now())
     }
@@ -378,7 +403,7 @@ impl Placement {
             key: u128::from(self.start) << 64 | u128::from(ticket.0),
             account,
             urgency: Urgency::Interactive,
-            need: choosy.unwrap_or(wanted.need),
+            need: in_few_kinds(choosy.unwrap_or(wanted.need)),
             // Its client decides how long it may take, and tries again itself.
             policy: Policy {
                 instances_max: 1,
@@ -406,7 +431,7 @@ impl Placement {
             self.choosing.insert(ticket);
         }
         self.launches.insert(task, ticket);
-        self.waiting += 1;
+        self.begins_to_wait(wanted.account);
         let made = self.placed();
         if self.choosing.contains(&ticket) {
             // Who looks after the time is to look sooner.
@@ -418,7 +443,7 @@ impl Placement {
     /// Whether what was refused so may have a place in a moment: no worker is there, or not one that was there a moment ago.
     pub fn is_passing(&self, refused: &Refused) -> bool {
         match refused {
-            Refused::NoWorker(_) => true,
+            Refused::NoWorker(_) | Refused::Waiting(_) => true,
             Refused::Lack(_) | Refused::Table(Refusal::FitsNowhere) => self.may_be_back(),
             Refused::Table(_) => false,
         }
@@ -447,7 +472,7 @@ impl Placement {
                 self.handle(Event::Report { host, reports: &[report], want: 0 })
             }
             None => {
-                self.waiting -= 1;
+                self.waits_no_more(&launch);
                 self.handle(Event::CancelTask(launch.task))
             }
         };

@@ -89,7 +89,9 @@ impl Shared {
 
     fn revoke(&self, who: &str) -> Result<NodeId, RegistryError> {
         let mut registry = lock(&self.registry);
+        let account = registry.launches_as(who);
         let node = registry.revoke(who)?;
+        let orphan = account.filter(|account| !registry.has_member(*account));
         self.audit.note("revoked", json!({"node": node.0.to_hex()}));
         let mut state = lock(&self.state);
         // Should it join anew it takes tasks. Until then its connection ends.
@@ -99,6 +101,8 @@ impl Shared {
         let clients = clients.map(|client| client.connection.clone());
         workers.into_iter().chain(clients).for_each(|connection| connection.close(REVOKED));
         state.work.hosts.close(node, REVOKED);
+        // Another key of the same account goes on with its jobs.
+        orphan.into_iter().for_each(|account| state.end_account(account));
         Ok(node)
     }
 

@@ -3,6 +3,7 @@
 //! Bytes are passed on as they are encoded. Only what the hub must know is decoded: the objects of a delta, which it
 //! keeps (so that the next task's read does not cross the client's link), and the end, which frees the worker's CPUs.
 
+use crate::budget::LaunchRoom;
 use crate::differences::{Differences, Packed};
 use crate::placement::Ticket;
 use crate::server::Shared;
@@ -84,6 +85,7 @@ async fn carry(
     to_client: &mut Sender,
     from_client: &mut Receiver,
 ) -> Result<(), Failed> {
+    let room = room_for(client, &launch)?;
     let (mut launch, view) = alive(to_client, prepare(client, launch)).await?;
     let needs = launch.command.as_ref().map(convert::needs).transpose();
     let needs = needs.map_err(|error| FailedKind::Refused.because(error.to_string()))?.unwrap_or_default();
@@ -104,8 +106,17 @@ async fn carry(
     tracing::debug!(task = %task_of(&launch), client = client.name, worker = worker.name, "a launch has a place");
     let sending = send_launch(shared, client, &worker, launch, view, given);
     let (to_worker, from_worker) = alive(to_client, sending).await?;
+    drop(room);
     let way = Way { shared, client, worker: &worker, ticket, view, placed };
     pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
+}
+
+/// Room for a launch until it is at its worker, also while the step before it is on its way. Where the client has too much on its way it
+/// is to come again.
+pub(crate) fn room_for(client: &ClientSession, launch: &Launch) -> Result<LaunchRoom, Failed> {
+    let why = "launches of this client that wait at the hub have too many bytes together; try again later";
+    let room = client.held.budget.launch(launch.encoded_len() as u64);
+    room.ok_or_else(|| Failed { is_passing: true, ..FailedKind::NoWorker.because(why) })
 }
 
 /// Waits for `work`, and says meanwhile that this hub has the task.
@@ -225,6 +236,11 @@ impl Drop for Asks<'_> {
 }
 
 impl FromWorker<'_> {
+    /// Whether its client left a question without an answer since the task began: then little that the worker says is its fault.
+    pub fn is_left_alone(&self) -> bool {
+        self.client.unanswered() != self.unanswered
+    }
+
     /// What comes next, also as it is encoded. Safe to cancel. A worker that says nothing for too long has lost the task.
     pub async fn next(&mut self) -> Result<(Bytes, TaskOutput), Failed> {
         loop {

@@ -190,6 +190,8 @@ impl Hub {
             None => Desk::in_memory(config.room, rand::random()),
         };
         let (epoch, drained) = (desk.epoch(), registry.drained());
+        let mut state = State::new(desk, drained);
+        state.end_jobs_without_members(|account| registry.has_member(account));
         let shared = Shared {
             name: config.name,
             key,
@@ -204,7 +206,7 @@ impl Hub {
             guests: listener.guests(),
             strangers_logged: FewLines::default(),
             members_logged: FewLines::default(),
-            state: Mutex::new(State::new(desk, drained)),
+            state: Mutex::new(state),
             tickets: AtomicU64::new(1),
             half_told: HalfTold::default(),
             epoch,
@@ -354,7 +356,7 @@ impl Shared {
         held: Option<Arc<Held>>,
     ) {
         let stores = (self.store.clone(), self.system.clone());
-        let new = || Arc::new(Held::new(lock(&self.state).pieces.of(connection.peer())));
+        let new = || lock(&self.state).nothing_held(connection.peer());
         let held = held.unwrap_or_else(new);
         let caller = Caller::connected(connection.peer(), hello);
         let session = ClientSession::new(connection.clone(), caller, tenant, stores, held);

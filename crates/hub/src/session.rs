@@ -4,10 +4,9 @@ use crate::asking::Asking;
 use crate::held::Held;
 use crate::registry::trust;
 use crate::unread::Unread;
-use crate::views::{Copied, Views};
+use crate::views::{Copied, Told, Views};
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
-use mirror::Cursor;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -289,7 +288,7 @@ impl ClientSession {
 
     fn take(&self, copied: Option<&Copied>, update: &ViewUpdate) -> bool {
         let mut views = self.lock_views();
-        copied.is_none_or(|copied| views.copy(copied, update.view)) && views.entry(update.view).take(update).is_ok()
+        copied.is_none_or(|copied| views.copy(copied, update.view)) && views.take(update).is_ok()
     }
 
     /// The view that this one was copied from.
@@ -298,14 +297,8 @@ impl ClientSession {
     }
 
     /// What takes a worker that was sent a view up to `since` to where it is now, and where that is.
-    pub fn update_from(&self, view: ViewId, since: Option<Cursor>) -> Option<(ViewUpdate, Cursor)> {
-        let views = self.lock_views();
-        let known = views.get(view)?;
-        let update = match since {
-            Some(since) => known.update_from(since),
-            None => known.update_since(Version(0)),
-        };
-        Some((update, known.cursor()))
+    pub fn update_from(&self, view: ViewId, since: Option<Told>) -> Option<(ViewUpdate, Told)> {
+        self.lock_views().update_from(view, since)
     }
 
     /// What a path is in a view: known, or asked of the client.
@@ -326,11 +319,7 @@ impl ClientSession {
         };
         let bounds: Vec<Bound> = reply.bounds.iter().filter_map(parsed).collect();
         self.expect(&bounds);
-        let mut views = self.lock_views();
-        let known = views.entry(view);
-        for bound in bounds.into_iter().filter(|bound| bound.seq > Seq(0)) {
-            known.learn(bound, asked);
-        }
+        self.lock_views().learn(view, bounds.into_iter().filter(|bound| bound.seq > Seq(0)), asked);
         Ok(reply)
     }
 
@@ -514,7 +503,7 @@ pub struct WorkerSession {
     /// How far it is trusted.
     pub trust: Mutex<Trust>,
     /// How far it was sent each client's views.
-    sent: Mutex<HashMap<(SessionKey, ViewId), Cursor>>,
+    sent: Mutex<HashMap<(SessionKey, ViewId), Told>>,
 }
 
 impl WorkerSession {
@@ -549,11 +538,11 @@ impl WorkerSession {
     pub fn update_for(&self, client: &ClientSession, view: ViewId) -> Option<ViewUpdate> {
         let mut sent = lock(&self.sent);
         let at = (client.key.clone(), view);
-        let (update, cursor) = client.update_from(view, sent.get(&at).copied())?;
+        let (update, told) = client.update_from(view, sent.get(&at).copied())?;
         if sent.len() >= SENT_MAX {
             sent.clear();
         }
-        sent.insert(at, cursor);
+        sent.insert(at, told);
         Some(update)
     }
 

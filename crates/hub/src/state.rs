@@ -1,5 +1,6 @@
 //! Who is connected and who was, and which launches wait for a place: what all connections change, under one lock.
 
+use crate::budget::Budgets;
 use crate::desk::Desk;
 use crate::held::{Departed, Held, PiecesKept};
 use crate::needs::Lent;
@@ -20,6 +21,7 @@ pub(crate) struct State {
     pub clients: HashMap<SessionKey, Arc<ClientSession>>,
     pub departed: Departed,
     pub pieces: PiecesKept,
+    pub budgets: Budgets,
     pub workers: HashMap<NodeId, Arc<WorkerSession>>,
     /// Workers that take no more tasks, whether they are here or not: as the list of nodes has them.
     pub drained: HashSet<NodeId>,
@@ -56,6 +58,7 @@ impl State {
             clients: HashMap::new(),
             departed: Departed::default(),
             pieces: PiecesKept::default(),
+            budgets: Budgets::default(),
             workers: HashMap::new(),
             drained,
             aside: HashMap::new(),
@@ -70,6 +73,7 @@ impl State {
             behind: HashMap::new(),
         };
         state.expect_hosts();
+        state.count_kept();
         state
     }
 
@@ -88,6 +92,15 @@ impl State {
             }
             None => self.departed.come_back(&key),
         }
+    }
+
+    /// What a machine tells whose client says nothing of before.
+    pub fn nothing_held(&mut self, machine: NodeId) -> Arc<Held> {
+        let budget = self.budgets.of(machine);
+        for forgotten in self.departed.make_room(&budget) {
+            self.workers.values().for_each(|worker| worker.forget(&forgotten));
+        }
+        Arc::new(Held::new(self.pieces.of(machine), budget))
     }
 
     pub fn client_left(&mut self, session: &Arc<ClientSession>) {
@@ -169,9 +182,19 @@ impl State {
     pub fn trusts(&mut self, worker: NodeId, trust: Trust) {
         if let Some(session) = self.workers.get(&worker) {
             *lock(&session.trust) = trust;
+            let names = self.placement.names_of(worker).to_vec();
+            self.make_room_for_tags(&names, worker);
             let made = self.placement.trusts(worker, trust, self.gets_nothing(worker));
             self.hand_out(made);
             self.drop_stranded();
+        }
+    }
+
+    /// Where there is no place for one of these names of a worker, those make way that no worker has and no job asks for.
+    pub fn make_room_for_tags(&mut self, names: &[String], worker: NodeId) {
+        if self.placement.tags.lacks_room_for(names, worker) {
+            let used = self.placement.tags_in_use() | self.work.kept.tags();
+            self.placement.tags.forget_unused(used);
         }
     }
 

@@ -45,18 +45,23 @@ pub struct Greeted {
 /// A hub of this name, without a journal.
 pub fn serve_hub(name: &str) -> Served {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let served = serve(folder.path(), name, None);
+    let served = serve(folder.path(), name, None, store::Options::default());
     Served { _folder: Some(folder), ..served }
 }
 
 /// A hub in this folder, with a small journal.
 pub fn serve_journalled(folder: &Path) -> Served {
-    let options = Options { segment_bytes: 1 << 20, buffer_bytes_max: 1 << 19, ..Options::default() };
-    serve(folder, "hub", Some(options))
+    serve_storing(folder, store::Options::default())
 }
 
-fn serve(folder: &Path, name: &str, journal: Option<Options>) -> Served {
-    let store = store::BlockStore::open(&folder.join("blocks"), store::Options::default()).expect("opened");
+/// The same with a store of these bounds.
+pub fn serve_storing(folder: &Path, stores: store::Options) -> Served {
+    let options = Options { segment_bytes: 1 << 20, buffer_bytes_max: 1 << 19, ..Options::default() };
+    serve(folder, "hub", Some(options), stores)
+}
+
+fn serve(folder: &Path, name: &str, journal: Option<Options>, stores: store::Options) -> Served {
+    let store = store::BlockStore::open(&folder.join("blocks"), stores).expect("opened");
     let config = Config {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         advertise: Vec::new(),

@@ -1,6 +1,7 @@
 //! Workers at the hub: served from their greeting until they leave, and what they ask on behalf of tasks.
 
 use crate::asking::Denied;
+use crate::needs::{named_by, sound};
 use crate::placement::About;
 use crate::registry::trust;
 use crate::server::Shared;
@@ -50,13 +51,15 @@ impl Shared {
         *lock(&session.trust) = trust;
         {
             let mut state = lock(&self.state);
-            let mut lent = state.placement.tags.lent_by(&hello);
+            let (approved, names) = ((trust != Trust::Waiting).then_some(session.node), named_by(&hello));
+            approved.into_iter().for_each(|node| state.make_room_for_tags(&names, node));
+            let mut lent = state.placement.tags.lent_by(&hello, approved);
             lent.tags |= trust::tags(trust);
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
             }
             let is_drained = trust == Trust::Waiting || state.gets_nothing(session.node);
-            let made = state.placement.join(session.node, lent, is_drained);
+            let made = state.placement.come(session.node, (lent, names), is_drained, trust);
             let (name, owner) = (hello.name.clone(), hello.owner.clone());
             let says_nothing = state.is_aside(session.node);
             let about = About { name, owner, trust, says_nothing, ..About::default() };
@@ -65,20 +68,34 @@ impl Shared {
             state.tell_above();
         }
         self.look_again(&connection);
-        // Until when the next change waits.
-        let mut pause = None;
+        // Until when the next change waits, whether one does, and what was lent at the last one.
+        let (mut pause, mut waits, mut lent) = (None, false, u32::MAX);
         loop {
             tokio::select! {
-                asked = connection.accept_control() => match asked {
-                    Ok((sender, receiver)) => drop(tokio::spawn(self.clone().answer_worker(session.clone(), sender, receiver))),
-                    Err(_) => break,
-                },
-                () = sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => pause = None,
-                Ok(()) = changes.changed(), if pause.is_none() => {
-                    pause = Some(Instant::now() + RESIZE_PAUSE);
-                    let lends = changes.borrow_and_update().clone();
-                    lends.into_iter().for_each(|lends| self.resize(&session, &lends));
+                asked = connection.accept_control() => {
+                    let Ok((sender, receiver)) = asked else { break };
+                    tokio::spawn(self.clone().answer_worker(session.clone(), sender, receiver));
+                    continue;
                 }
+                () = sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => {
+                    pause = None;
+                    if !waits {
+                        continue;
+                    }
+                }
+                Ok(()) = changes.changed() => {
+                    // A worker that takes no more tasks has sent back those that it had: they are not to come again.
+                    let takes_none = changes.borrow().as_ref().is_some_and(|lends| lends.cpus == 0);
+                    waits = pause.is_some() && !(takes_none && lent > 0);
+                    if waits {
+                        continue;
+                    }
+                }
+            }
+            (pause, waits) = (Some(Instant::now() + RESIZE_PAUSE), false);
+            if let Some(lends) = changes.borrow_and_update().clone() {
+                lent = lends.cpus;
+                self.resize(&session, &lends);
             }
         }
         tracing::info!(node = %session.node, name = session.name, "worker left");
@@ -97,9 +114,13 @@ impl Shared {
     fn resize(&self, session: &Arc<WorkerSession>, lends: &Lends) {
         let mut state = lock(&self.state);
         if is_current(&state, session) {
-            let lent = state.placement.tags.lent_behind(lends);
+            let (trust, names) = (*lock(&session.trust), sound(&lends.tags));
+            let approved = (trust != Trust::Waiting).then_some(session.node);
+            approved.into_iter().for_each(|node| state.make_room_for_tags(&names, node));
+            let lent = state.placement.tags.lent_behind(lends, approved);
             let mut lent = if session.is_hub { lent } else { lent.of_one() };
-            lent.tags |= trust::tags(*lock(&session.trust));
+            lent.tags |= trust::tags(trust);
+            state.placement.is_named(session.node, names);
             state.placement.rests(session.node, &told(&lends.rests, REST_BYTES_MAX));
             match lends.troubles {
                 Some(troubles) => drop(state.troubles.insert(session.node, troubles)),
@@ -396,6 +417,35 @@ mod tests {
             }
         };
         tokio::time::timeout(LIMIT, all_noted).await.expect("it is all in the log");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn launches_that_wait_have_so_many_bytes_and_are_to_come_again_beyond() {
+        let hub = serve_hub("hub");
+        let _worker = hub.join(7, hello(Role::Worker, 1)).await;
+        hub.lends(1).await;
+        let client = hub.join(1, hello(Role::Client, 0)).await;
+        let (first, _to, _from) = launch(&client, of_task(1, 30)).await;
+        assert!(matches!(first, OutputKind::Placed(_)), "{first:?}");
+        let budget = lock(&hub.shared.state).clients.values().next().expect("it").held.budget.clone();
+        // As if others waited. The first one is told its place before it is there.
+        let others = async {
+            loop {
+                if let Some(others) = budget.launch(256 << 20) {
+                    return others;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let others = tokio::time::timeout(LIMIT, others).await.expect("it is at its worker");
+        let OutputKind::Failed(failed) = launch(&client, of_task(2, 30)).await.0 else { panic!("it has room") };
+        assert!(failed.reason() == FailedKind::NoWorker && failed.is_passing, "{failed:?}");
+        drop(others);
+        let open = OpenKind::Launch(Box::new(of_task(3, 30)));
+        let (_to, mut from) = client.connection.open(open).await.expect("sent");
+        let said = tokio::time::timeout(Duration::from_millis(300), from.next::<TaskOutput>()).await;
+        assert!(said.is_err(), "it waits: {said:?}");
+        assert!(budget.launch(256 << 20).is_none(), "what waits is counted");
     }
 
     #[tokio::test(flavor = "multi_thread")]

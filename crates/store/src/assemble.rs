@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use base::{Digest, Piece, Recipe, Tenant};
 use std::collections::HashSet;
 
-/// A recipe with the offset of each piece, made once and asked often. Takes 56 bytes of memory for each piece.
+/// A recipe with the offset of each piece, made once and asked often.
 #[derive(Clone, Debug)]
 pub struct RecipeIndex {
     pieces: Vec<Piece>,
@@ -58,6 +58,11 @@ impl RecipeIndex {
     /// Length of the file in bytes.
     pub fn size(&self) -> u64 {
         self.size
+    }
+
+    /// What it takes of memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.pieces.len() * (size_of::<Piece>() + size_of::<u64>())
     }
 
     /// The pieces, in the order of the file.

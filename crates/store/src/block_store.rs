@@ -295,7 +295,19 @@ impl BlockStore {
     /// Keeps blocks from being dropped until the guard is. They need not be here yet. To rely on a block: pin it first,
     /// then see whether it is there.
     pub fn pin(&self, tenant: Tenant, digests: &[Digest]) -> Pin {
-        self.pins.pin(tenant, digests)
+        // Looked up before: the lock of the pins is the last one.
+        let lens: Vec<u64> = digests.iter().map(|digest| self.len(tenant, digest).unwrap_or_default()).collect();
+        self.pins.pin(tenant, digests, &lens)
+    }
+
+    /// Bytes of a tenant's blocks that are pinned, each counted once, with 200 more for each.
+    pub fn pinned_bytes_of(&self, tenant: Tenant) -> u64 {
+        self.pins.bytes_of(tenant)
+    }
+
+    /// Most bytes on disk: see [`Options::bytes_max`].
+    pub fn bytes_max(&self) -> u64 {
+        self.options.bytes_max
     }
 
     /// What the store holds and has done.
@@ -354,6 +366,7 @@ impl BlockStore {
             Shown::ByOthers => {
                 self.append(&mut writer, &[&Header::alias(tenant, digest).encode()])?;
                 if self.index.add_tenant(tenant, &digest) {
+                    self.pins.arrived(tenant, &digest, bytes.len() as u64);
                     bump(&self.counters.blocks_shared);
                     return Ok(());
                 }
@@ -365,6 +378,7 @@ impl BlockStore {
         let (segment, at) = self.append(&mut writer, &[&header.encode(), bytes])?;
         let place = Place { segment, offset: at + HEADER_BYTES as u32, len: header.len, verified: true };
         self.index.insert(tenant, digest, place);
+        self.pins.arrived(tenant, &digest, bytes.len() as u64);
         bump(&self.counters.blocks_written);
         Ok(())
     }

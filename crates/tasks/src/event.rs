@@ -305,6 +305,8 @@ pub enum Refusal {
     Full(Kind, u32),
     /// The account has as many tasks as it may.
     AccountFull(u32),
+    /// The account has as many jobs as it may.
+    AccountJobs(u32),
     /// A value is outside its range.
     Invalid(&'static str),
     /// No host that has joined can ever do it.
@@ -349,6 +351,10 @@ impl fmt::Display for Refusal {
             Self::Full(Kind::Journal, _) => write!(f, "the hub's disk is behind; try again later"),
             Self::Full(kind, _) => write!(f, "the hub has no room for more {}; try again later", kind.plural()),
             Self::AccountFull(max) => write!(f, "the account has as many tasks at the hub as it may have: {max}"),
+            Self::AccountJobs(max) => write!(
+                f,
+                "the account has as many jobs at the hub as it may have: {max}; it may open another when one of them is forgotten"
+            ),
             Self::Invalid(what) => write!(f, "{what}"),
             Self::FitsNowhere => write!(f, "no host that has joined can do it"),
             Self::TooLate(_) => f.write_str("it cannot be done by its deadline"),

@@ -2,6 +2,9 @@
 //!
 //! There are few of either however many hosts and jobs there are: a thousand desks have some dozen shapes. So the one question of
 //! placement, "may this host have that task", costs a bit, and its reasons are told by the same predicate ([`misfit`]).
+//!
+//! A kind stays when its last host or job is gone: the next one like it is soon there. Where there is no room for a new kind, one that
+//! nobody uses makes way.
 
 use crate::shapes::meter::Meter;
 use crate::shapes::sets::{Set, WORDS};
@@ -134,6 +137,10 @@ pub(crate) struct Kinds {
     serves: Vec<Set>,
     /// For each need the kinds of hosts that can serve it.
     served_by: Vec<Set>,
+    /// Hosts of each kind, and jobs of each. Not saved: they are counted.
+    hosts: Vec<u32>,
+    /// See `hosts`.
+    jobs: Vec<u32>,
     pub meter: Meter,
 }
 
@@ -145,13 +152,15 @@ impl Kinds {
             needs: Vec::with_capacity(KINDS_MAX),
             serves: sets(),
             served_by: sets(),
+            hosts: vec![0; KINDS_MAX],
+            jobs: vec![0; KINDS_MAX],
             meter: Meter::default(),
         }
     }
 
     /// Which fits which follows from what they are.
     pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
-        let Self { shapes, needs, serves: _, served_by: _, meter: _ } = self;
+        let Self { shapes, needs, serves: _, served_by: _, hosts: _, jobs: _, meter: _ } = self;
         out.put(&[shapes.len(), needs.len()])?;
         out.all(shapes)?;
         out.all(needs)
@@ -171,36 +180,65 @@ impl Kinds {
         Ok(kinds)
     }
 
-    /// The kind of a shape, a new one if need be. `None`: there are too many.
+    /// The kind of a shape, a new one if need be. `None`: all are in use.
     pub fn of_host(&mut self, shape: &Shape) -> Option<u16> {
         if let Some(known) = self.shapes.iter().position(|known| known == shape) {
             return Some(known as u16);
         }
-        if self.shapes.len() == KINDS_MAX {
-            return None;
-        }
-        let kind = self.shapes.len();
-        self.shapes.push(*shape);
+        let kind = place_for(&mut self.shapes, *shape, &self.hosts)?;
+        self.serves[kind] = [0; WORDS];
         for need in 0..self.needs.len() {
+            self.served_by[need][kind / 64] &= !(1 << (kind % 64));
             self.relate(kind, need);
         }
         Some(kind as u16)
     }
 
-    /// The kind of a need, a new one if need be. `None`: there are too many.
+    /// The kind of a need, a new one if need be. `None`: all are in use.
     pub fn of_need(&mut self, need: &Need) -> Option<u16> {
         if let Some(known) = self.needs.iter().position(|known| known == need) {
             return Some(known as u16);
         }
-        if self.needs.len() == KINDS_MAX {
-            return None;
-        }
-        let kind = self.needs.len();
-        self.needs.push(*need);
+        let kind = place_for(&mut self.needs, *need, &self.jobs)?;
+        self.served_by[kind] = [0; WORDS];
         for shape in 0..self.shapes.len() {
+            self.serves[shape][kind / 64] &= !(1 << (kind % 64));
             self.relate(shape, kind);
         }
         Some(kind as u16)
+    }
+
+    /// Whether a host that has this kind could have that shape instead.
+    pub fn can_become(&self, kind: u16, shape: &Shape) -> bool {
+        self.shapes.len() < KINDS_MAX
+            || self.hosts[usize::from(kind)] == 1
+            || self.hosts.contains(&0)
+            || self.shapes.contains(shape)
+    }
+
+    /// One host more is of a kind.
+    pub fn host_came(&mut self, kind: u16) {
+        self.hosts[usize::from(kind)] += 1;
+    }
+
+    /// One host less is.
+    pub fn host_went(&mut self, kind: u16) {
+        self.hosts[usize::from(kind)] -= 1;
+    }
+
+    /// One job more has a need.
+    pub fn job_came(&mut self, kind: u16) {
+        self.jobs[usize::from(kind)] += 1;
+    }
+
+    /// One job less has.
+    pub fn job_went(&mut self, kind: u16) {
+        self.jobs[usize::from(kind)] -= 1;
+    }
+
+    /// How many hosts and jobs each kind has.
+    pub fn users(&self) -> (&[u32], &[u32]) {
+        (&self.hosts, &self.jobs)
     }
 
     fn relate(&mut self, shape: usize, need: usize) {
@@ -248,6 +286,57 @@ impl Kinds {
     }
 
     pub fn bytes(&self) -> usize {
-        2 * KINDS_MAX * size_of::<Set>() + KINDS_MAX * (size_of::<Shape>() + size_of::<Need>())
+        2 * KINDS_MAX * size_of::<Set>() + KINDS_MAX * (size_of::<Shape>() + size_of::<Need>() + 2 * size_of::<u32>())
+    }
+}
+
+/// Puts a new kind where there is room for it: behind the others, or in the place of the first that has no users. `None`: all have.
+fn place_for<T>(kinds: &mut Vec<T>, new: T, users: &[u32]) -> Option<usize> {
+    if kinds.len() < KINDS_MAX {
+        kinds.push(new);
+        return Some(kinds.len() - 1);
+    }
+    let unused = users.iter().position(|users| *users == 0)?;
+    kinds[unused] = new;
+    Some(unused)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(memory_mib: u32) -> Shape {
+        Shape { platform: Platform::LINUX_X86_64, cpus: 4, largest: 4, memory_mib, ..Shape::default() }
+    }
+
+    fn need(memory_mib: u32) -> Need {
+        Need { platform: Platform::LINUX_X86_64, cpus: 1, memory_mib, ..Need::default() }
+    }
+
+    #[test]
+    fn a_kind_that_nobody_uses_makes_way_for_a_new_one() {
+        let mut kinds = Kinds::new();
+        for number in 0..KINDS_MAX as u32 {
+            let (host, job) =
+                (kinds.of_host(&shape(number)).expect("room"), kinds.of_need(&need(number)).expect("room"));
+            kinds.host_came(host);
+            kinds.job_came(job);
+        }
+        let (more, other) = (shape(5_000), need(5_000));
+        assert_eq!((kinds.of_host(&more), kinds.of_need(&other)), (None, None));
+        assert_eq!((kinds.of_host(&shape(7)), kinds.of_need(&need(7))), (Some(7), Some(7)), "known ones have theirs");
+        [9, 3].into_iter().for_each(|kind| {
+            kinds.host_went(kind);
+            kinds.job_went(kind);
+        });
+        assert_eq!((kinds.of_host(&more), kinds.of_need(&other)), (Some(3), Some(3)), "the lowest number first");
+        // Each bit is what the predicate says, also those of the kinds that were there before.
+        for (host, job) in
+            (0..KINDS_MAX as u16).map(|kind| (kind, 3)).chain((0..KINDS_MAX as u16).map(|kind| (3, kind)))
+        {
+            let fits = misfit(kinds.shape(host), kinds.need(job)).is_none();
+            let by = kinds.served_by(job)[usize::from(host) / 64] & 1 << (host % 64) != 0;
+            assert_eq!((kinds.can_serve(host, job), by), (fits, fits), "{host} and {job}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 //! As pure as the table: same entries, same ledger. What it keeps is bounded in bytes.
 
 use crate::event::{BATCH_MAX, Effect, Effects, Event, INSTANCES_MAX, Kind, Refusal};
-use crate::names::{HostName, InstanceName, JobName, TaskName};
+use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
 use crate::snapshot::LoadError;
 use crate::table::{Capacity, Table};
 use std::sync::Arc;
@@ -51,6 +51,8 @@ pub struct Ledger {
     /// Bytes kept, and most that may be.
     bytes: usize,
     bytes_max: usize,
+    /// Of these, what belongs to the jobs of each account, by its place in the table. Not saved: it follows from the rest.
+    of_accounts: Vec<usize>,
 }
 
 /// What belongs to a task.
@@ -76,6 +78,7 @@ impl Ledger {
             tasks: (0..capacity.tasks).map(|_| None).collect(),
             bytes: 0,
             bytes_max,
+            of_accounts: vec![0; capacity.accounts],
         }
     }
 
@@ -89,8 +92,13 @@ impl Ledger {
         (self.bytes, self.bytes_max)
     }
 
-    /// Does one entry at `now`, see [`Table::handle`]. It is refused if its bytes are too many; results are taken all the same, for
-    /// their tasks were.
+    /// Bytes that belong to the jobs of one account, with their tasks and results.
+    pub fn bytes_of(&self, account: AccountName) -> usize {
+        self.of_accounts.get(account.at as usize).copied().unwrap_or_default()
+    }
+
+    /// Does one entry at `now`, see [`Table::handle`]. It is refused if it brings bytes and these are too many. Results are taken all
+    /// the same, for their tasks were; so is what brings none, for that is how room is made.
     pub fn handle(&mut self, entry: &Entry<'_>, now: u64, effects: &mut Effects) {
         if let Err(refusal) = self.has_room(entry) {
             effects.refuse(refusal);
@@ -107,16 +115,28 @@ impl Ledger {
             Event::Submit { .. } => self.keep_tasks(entry.blobs, effects),
             Event::Forget(job) if !matches!(effects.first(), Some(Effect::Refused(_))) => {
                 let forgotten = self.jobs[job.at as usize].take();
-                self.bytes -= forgotten.map_or(0, |blob| blob.len());
+                self.is_less(self.table.account_of_job(job.at), forgotten.map_or(0, |blob| blob.len()));
             }
             _ => {}
         }
         for effect in effects.iter() {
             if let Effect::Deleted(task) = effect {
                 let gone = self.tasks[task.at as usize].take();
-                self.bytes -= gone.map_or(0, |gone| gone.bytes());
+                self.is_less(self.table.account_of_task(task.at), gone.map_or(0, |gone| gone.bytes()));
             }
         }
+    }
+
+    /// So many bytes more belong to an account's jobs.
+    fn is_more(&mut self, account: u32, bytes: usize) {
+        self.bytes += bytes;
+        self.of_accounts.get_mut(account as usize).into_iter().for_each(|own| *own += bytes);
+    }
+
+    /// So many bytes fewer do.
+    fn is_less(&mut self, account: u32, bytes: usize) {
+        self.bytes -= bytes;
+        self.of_accounts.get_mut(account as usize).into_iter().for_each(|own| *own -= bytes);
     }
 
     fn has_room(&self, entry: &Entry<'_>) -> Result<(), Refusal> {
@@ -125,7 +145,7 @@ impl Ledger {
         }
         let more: usize = entry.blobs.iter().map(|blob| blob.len()).sum();
         let is_result = matches!(entry.event, Event::Report { .. });
-        if !is_result && self.bytes + more > self.bytes_max {
+        if more > 0 && !is_result && self.bytes + more > self.bytes_max {
             return Err(Refusal::Full(Kind::Bytes, RETRY_MS));
         }
         Ok(())
@@ -136,8 +156,8 @@ impl Ledger {
         let slot = &mut self.jobs[name.at as usize];
         // One that was opened before has its bytes.
         if slot.is_none() {
-            self.bytes += blob.len();
             *slot = Some(Blob::from(*blob));
+            self.is_more(self.table.account_of_job(name.at), blob.len());
         }
     }
 
@@ -150,8 +170,8 @@ impl Ledger {
         // Those that were submitted before come first.
         let known = blobs.len().saturating_sub(names.len());
         for (name, blob) in names.iter().zip(&blobs[known..]) {
-            self.bytes += blob.len();
             self.tasks[name.at as usize].get_or_insert_default().input = Some(Blob::from(*blob));
+            self.is_more(self.table.account_of_task(name.at), blob.len());
         }
     }
 
@@ -161,8 +181,8 @@ impl Ledger {
         }
         let of_task = self.tasks[instance.task.at as usize].get_or_insert_default();
         if of_task.results.iter().all(|(number, _)| *number != instance.number) {
-            self.bytes += blob.len();
             of_task.results.push((instance.number, Blob::from(blob)));
+            self.is_more(self.table.account_of_task(instance.task.at), blob.len());
         }
     }
 
@@ -260,6 +280,7 @@ impl Ledger {
             tasks: (0..capacity.tasks).map(|_| None).collect(),
             bytes: 0,
             bytes_max,
+            of_accounts: vec![0; capacity.accounts],
         };
         for (kind, at, blob) in blobs {
             ledger.put_back(kind, at, blob).ok_or(LoadError::Damaged("bytes of something that is not there"))?;
@@ -268,7 +289,8 @@ impl Ledger {
     }
 
     fn put_back(&mut self, kind: u8, at: usize, blob: Blob) -> Option<()> {
-        self.bytes += blob.len();
+        let (place, bytes) = (at as u32, blob.len());
+        let account = if kind == OF_JOB { self.table.account_of_job(place) } else { self.table.account_of_task(place) };
         match kind {
             OF_JOB => *self.jobs.get_mut(at)? = Some(blob),
             OF_TASK => self.tasks.get_mut(at)?.get_or_insert_default().input = Some(blob),
@@ -277,6 +299,7 @@ impl Ledger {
                 self.tasks.get_mut(at)?.get_or_insert_default().results.push((number, blob));
             }
         }
+        self.is_more(account, bytes);
         Some(())
     }
 
@@ -307,7 +330,6 @@ mod tests {
     use super::*;
     use crate::event::{AccountSpec, HostSpec, JobSpec, Outcome, Policy, Report, Urgency};
     use crate::kinds::{Need, Platform, Shape};
-    use crate::names::AccountName;
     use crate::record::{Scratch, decode};
     use base::codec::Writer;
 
@@ -339,6 +361,8 @@ mod tests {
             self.again.handle(&again, now, &mut self.effects);
             assert_eq!(*self.effects, *done);
             assert_eq!(self.ledger.bytes(), self.again.bytes());
+            assert_eq!(self.ledger.of_accounts, self.again.of_accounts);
+            assert_eq!(self.ledger.of_accounts.iter().sum::<usize>(), self.ledger.bytes);
             let saved = saved(&self.ledger);
             self.again = loaded(&saved);
             assert!(self::saved(&self.again) == saved);
@@ -442,5 +466,35 @@ mod tests {
         let refused = ledger.handle(submit, &[&vec![0; BLOB_BYTES_MAX + 1]]);
         assert!(matches!(refused[..], [Effect::Refused(Refusal::Invalid(_))]), "{refused:?}");
         assert_eq!(ledger.ledger.bytes().0, 5);
+    }
+
+    #[test]
+    fn a_ledger_that_results_have_overfilled_can_be_emptied() {
+        let mut ledger = Twice::new(10);
+        let spec = AccountSpec { key: 1, weight: 1, share_permille: 0, tasks_max: 100, running_max: 100 };
+        let Effect::Account(account) = ledger.handle(Event::Account(spec), &[])[0] else { panic!("no account") };
+        let shape = Shape { platform: Platform::LINUX_X86_64, cpus: 4, largest: 4, ..Shape::default() };
+        let host = HostSpec { key: 9, account, shape, speed_permille: 1_000, is_fresh: true, is_attached: false };
+        let Effect::Host(name) = ledger.handle(Event::Join(host), &[])[0] else { panic!("no host") };
+        let job = ledger.job(account, b"12345");
+        let submit = |first| Event::Submit { job, first, count: 1, later: 0, is_promised: false, deadline_ms: 0 };
+        let task = ledger.handle(submit(0), &[]).iter().find_map(submitted).expect("it needs no bytes");
+        ledger.handle(Event::Request { host: name, want: 1 }, &[]);
+        let report = Report { instance: InstanceName { task, number: 0 }, outcome: Outcome::Done([1; 32]), cost_ms: 1 };
+        ledger.handle(Event::Report { host: name, reports: &[report], want: 0 }, &[b"a long result"]);
+        assert_eq!((ledger.ledger.bytes(), ledger.ledger.bytes_of(account)), ((18, 10), 18));
+        assert_eq!(ledger.handle(submit(1), &[b"1"]), [Effect::Refused(Refusal::Full(Kind::Bytes, RETRY_MS))]);
+        for event in [
+            Event::Tick,
+            Event::Leave(name),
+            Event::Join(host),
+            Event::Assimilated(&[task]),
+            Event::CancelJob(job),
+            Event::Forget(job),
+        ] {
+            let effects = ledger.handle(event, &[]);
+            assert!(!matches!(effects[..], [Effect::Refused(_)]), "{event:?}: {effects:?}");
+        }
+        assert_eq!((ledger.ledger.bytes().0, ledger.ledger.bytes_of(account)), (0, 0));
     }
 }

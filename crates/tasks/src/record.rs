@@ -9,7 +9,7 @@ use base::codec::{Malformed, Reader, Writer};
 
 /// Changes with every change of what the table does with an event, or of how an event is written down: an older journal's events would
 /// come to something else.
-pub const LOGIC_VERSION: u32 = 8;
+pub const LOGIC_VERSION: u32 = 9;
 
 /// Room for the items of an event that is read.
 #[derive(Debug, Default)]

@@ -37,6 +37,18 @@ impl Placement {
         }
     }
 
+    /// Notes the names of a worker's tags.
+    pub fn is_named(&mut self, node: NodeId, names: Vec<String>) {
+        if let Some(worker) = self.workers.get_mut(&node) {
+            worker.names = names;
+        }
+    }
+
+    /// The names of a worker's tags.
+    pub fn names_of(&self, node: NodeId) -> &[String] {
+        self.workers.get(&node).map_or(&[], |worker| &worker.names)
+    }
+
     /// Notes why guests rest at a worker, or that they do not.
     pub fn rests(&mut self, node: NodeId, why: &str) {
         if let Some(worker) = self.workers.get_mut(&node) {
@@ -97,7 +109,8 @@ impl Placement {
     pub fn trusts(&mut self, node: NodeId, trust: Trust, is_drained: bool) -> Vec<Assignment> {
         let Some(worker) = self.workers.get_mut(&node) else { return Vec::new() };
         worker.about.trust = trust;
-        worker.lent.tags = worker.lent.tags & !trust::tags(Trust::Own) | trust::tags(trust);
+        let named = if trust == Trust::Waiting { 0 } else { self.tags.lent(&worker.names, node) };
+        worker.lent.tags = worker.lent.tags & !trust::tags(Trust::Own) | trust::tags(trust) | named;
         worker.is_drained = is_drained || trust == Trust::Waiting;
         let lent = worker.lent;
         self.resize(node, lent)

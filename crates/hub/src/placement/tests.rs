@@ -208,7 +208,7 @@ fn a_job_waits_for_a_worker_that_waits_for_approval() {
 #[test]
 fn a_task_would_be_better_off_only_where_it_may_be() {
     let mut placement = placement();
-    let tags = placement.tags.lent(&["here".to_owned()]);
+    let tags = placement.tags.lent(&["here".to_owned()], node(9));
     placement.join(node(1), Lent { tags, ..Lent::by_machine(2) }, false);
     let need = Need { tags, ..wanted(1).need };
     placement.submit(Ticket(1), Wanted { need, ..wanted(1) }).expect("fits");

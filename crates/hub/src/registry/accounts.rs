@@ -44,6 +44,17 @@ impl Registry {
         found
     }
 
+    /// The account of the machine called `who`, a name or the first digits of its key, if it may launch.
+    pub fn launches_as(&self, who: &str) -> Option<u128> {
+        let (node, known) = self.find(who).ok()?;
+        Role::from_name(&known.role).is_some_and(Role::launches).then(|| account_key(node, known))
+    }
+
+    /// Whether somebody who may launch has this account.
+    pub fn has_member(&self, account: u128) -> bool {
+        self.members_of(&BTreeSet::from([account])).values().flatten().any(|member| member.role != Role::Worker.name())
+    }
+
     /// The account of the machine called `who`, by its name or the first digits of its key, if that launches.
     pub fn account_called(&self, who: &str) -> Result<u128, RegistryError> {
         let launches = |node: &Node| Role::from_name(&node.role).is_some_and(Role::launches);
@@ -88,5 +99,9 @@ mod tests {
         assert_eq!((named(desk), named(ada)), (Some(("desk", "admin")), Some(("ada", "client"))));
         assert_eq!((named(worker), named(behind)), (Some(("desk", "worker")), Some(("by hub 09090909", "hub"))));
         assert_eq!(members.len(), 4);
+        assert_eq!((registry.launches_as("0303"), registry.launches_as("w")), (Some(ada), None));
+        assert!(registry.has_member(ada) && registry.has_member(behind) && !registry.has_member(worker));
+        registry.revoke("0303").expect("known");
+        assert!(!registry.has_member(ada) && registry.has_member(desk));
     }
 }

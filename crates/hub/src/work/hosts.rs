@@ -14,8 +14,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tasks::{
-    BATCH_MAX, Effect, Entry, Event, HostName, HostSpec, InstanceName, JobName, Outcome, Platform, RUNNING_MAX,
-    Refusal, Report, Shape, TaskName,
+    AccountName, BATCH_MAX, Effect, Entry, Event, HostName, HostSpec, InstanceName, JobName, Outcome, Platform,
+    RUNNING_MAX, Refusal, Report, Shape, TaskName,
 };
 use tokio::sync::Notify;
 use wire::message::work::{Assigned, HostAsk, HostGreeting, HostTold, Instance, JobOpen, Reported};
@@ -24,12 +24,21 @@ use wire::{Connection, Receiver, Sender, Trust, WireError, lock};
 
 /// How long a host may be away before what it had is done elsewhere.
 const AWAY_MAX: Duration = Duration::from_secs(60);
+/// A machine has one in so many of the table's hosts at most, and may have so many in any case.
+const MACHINE_SHARE: usize = 16;
+const MACHINE_LEAST: usize = 64;
+/// Different shapes that the hosts of one machine have: the table tells few apart.
+const SHAPES_MAX: usize = 64;
 /// Most jobs whose bytes a host is remembered to have; it is told them again beyond.
 const JOBS_KNOWN_MAX: usize = 1024;
 /// The hosts, with what they are to be told.
 #[derive(Default)]
 pub(crate) struct Hosts {
     known: HashMap<HostName, Host>,
+    /// Their names in the table by those outside. One that started anew has another one there.
+    names: HashMap<u128, HostName>,
+    /// The shapes of those of each machine, and how many there are: by the accounts of these.
+    of_machines: HashMap<AccountName, HashMap<Shape, usize>>,
     /// How many of them are away.
     away: usize,
     /// The connections of their machines, by number.
@@ -68,11 +77,45 @@ impl Hosts {
         self.machines.values().filter(|machine| machine.peer() == node).for_each(|machine| machine.close(why));
     }
 
+    /// A host is there, from now on under this name.
+    fn add(&mut self, name: HostName, host: Host) {
+        // Its earlier stream, if it has one, ends with the next thing that it asks.
+        let earlier = self.names.get(&host.spec.key).copied();
+        earlier.into_iter().for_each(|earlier| self.remove(earlier));
+        self.names.insert(host.spec.key, name);
+        *self.of_machines.entry(host.spec.account).or_default().entry(host.spec.shape).or_default() += 1;
+        self.known.insert(name, host);
+    }
+
+    fn remove(&mut self, name: HostName) {
+        let Some(host) = self.known.remove(&name) else { return };
+        self.away -= usize::from(host.away.is_some());
+        if self.names.get(&host.spec.key) == Some(&name) {
+            self.names.remove(&host.spec.key);
+        }
+        if let Some(shapes) = self.of_machines.get_mut(&host.spec.account) {
+            shapes.get_mut(&host.spec.shape).into_iter().for_each(|count| *count -= 1);
+            shapes.retain(|_, count| *count > 0);
+            if shapes.is_empty() {
+                self.of_machines.remove(&host.spec.account);
+            }
+        }
+    }
+
+    /// Whether a machine may have this host, or have it again.
+    fn may_come(&self, spec: &HostSpec, capacity: usize) -> bool {
+        let Some(shapes) = self.of_machines.get(&spec.account) else { return true };
+        let most = capacity.div_ceil(MACHINE_SHARE).max(MACHINE_LEAST);
+        let has_room = self.names.contains_key(&spec.key) || shapes.values().sum::<usize>() < most;
+        has_room && (shapes.len() < SHAPES_MAX || shapes.contains_key(&spec.shape))
+    }
+
     /// Those that have been away for too long at `now`; they are forgotten here.
     fn take_gone(&mut self, now: Instant) -> Vec<HostName> {
         let is_gone = |host: &Host| host.away.is_some_and(|since| now.duration_since(since) >= AWAY_MAX);
-        let gone: Vec<HostName> = self.known.extract_if(|_, host| is_gone(host)).map(|(name, _)| name).collect();
-        self.away -= gone.len();
+        let gone = self.known.iter().filter(|(_, host)| is_gone(host)).map(|(name, _)| *name);
+        let gone: Vec<HostName> = gone.collect();
+        gone.iter().for_each(|name| self.remove(*name));
         gone
     }
 }
@@ -229,6 +272,11 @@ impl State {
             is_fresh: greeting.is_fresh,
             is_attached: greeting.waits,
         };
+        if !self.work.hosts.may_come(&spec, self.placement.desk.table().capacity().hosts) {
+            return Err(Refusal::Invalid(
+                "this machine has as many hosts at the hub as one may have, or of as many sizes",
+            ));
+        }
         let said = self.act(Event::Join(spec));
         let host = match said.first() {
             Some(Effect::Host(host)) => *host,
@@ -239,10 +287,7 @@ impl State {
         hosts.streams += 1;
         let (stream, has_news) = (hosts.streams, Arc::<Notify>::default());
         let known = Host { spec, stream, news: Vec::new(), has_news: has_news.clone(), away: None };
-        if let Some(earlier) = hosts.known.insert(host, known) {
-            // Its stream, if it has one, ends with the next thing that it asks.
-            hosts.away -= usize::from(earlier.away.is_some());
-        }
+        hosts.add(host, known);
         let running = self.placement.desk.table().host(host).map(|view| view.running).unwrap_or_default();
         let has = running.iter().map(|instance| told_instance(*instance)).collect();
         let mut told = HostTold { has, ..HostTold::default() };
@@ -264,7 +309,7 @@ impl State {
         let hosts: Vec<(HostName, HostSpec)> = self.placement.desk.table().hosts().collect();
         for (host, spec) in hosts {
             let known = Host { spec, stream: 0, news: Vec::new(), has_news: Arc::default(), away: None };
-            self.work.hosts.known.insert(host, known);
+            self.work.hosts.add(host, known);
             self.host_away(host, 0);
         }
     }
@@ -402,4 +447,44 @@ fn report(told: &Reported, speed_permille: u32) -> Option<Report> {
     let cost_ms = u64::from(told.cost_ms) * u64::from(speed_permille) / 1_000;
     let instance = InstanceName { task: TaskName::from_u64(instance.task), number };
     Some(Report { instance, outcome, cost_ms: cost_ms.min(u32::MAX.into()) as u32 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desk::Room;
+    use base::Digest;
+
+    #[test]
+    fn one_machine_never_fills_the_table_with_hosts() {
+        let room = Room { hosts: 1_600, tasks: 64, bytes_max: 1 << 20 };
+        let mut state = State::new(Desk::in_memory(room, 5), HashSet::new());
+        let node = |number| NodeId(Digest([number; 32]));
+        let greeting = |number, is_fresh| HostGreeting { number, is_fresh, cpus: 1, ..HostGreeting::default() };
+        for number in 0..100 {
+            assert!(state.host_joins(node(1), &greeting(number, true)).is_ok(), "{number}");
+        }
+        let refused = state.host_joins(node(1), &greeting(100, true)).map(drop).expect_err("too many");
+        assert!(refused.to_string().contains("as many hosts"), "{refused}");
+        assert!(state.host_joins(node(2), &greeting(100, true)).is_ok(), "another machine");
+        let large = |number, gib: u32| HostGreeting { memory_mib: gib << 10, ..greeting(number, true) };
+        for gib in 1..SHAPES_MAX as u32 {
+            assert!(state.host_joins(node(1), &large(gib, gib)).is_ok(), "{gib}");
+        }
+        assert!(state.host_joins(node(1), &large(70, 99)).is_err(), "of another size");
+        assert!(state.host_joins(node(1), &large(70, 3)).is_ok(), "of one that it has");
+        // The same ones come again, as they were or anew.
+        for is_fresh in [true, false, true] {
+            for number in 0..100 {
+                assert!(state.host_joins(node(1), &greeting(number, is_fresh)).is_ok(), "{number}");
+            }
+        }
+        assert_eq!(state.work.hosts.counts(), (101, 0));
+        let (served, ..) = state.host_joins(node(1), &greeting(5, false)).map_err(drop).expect("it is known");
+        state.host_away(served.host, served.stream);
+        assert_eq!(state.work.hosts.counts(), (101, 1));
+        assert_eq!(state.work.hosts.take_gone(Instant::now() + AWAY_MAX), [served.host]);
+        assert!(state.host_joins(node(1), &greeting(100, true)).is_ok(), "in the place of one that is gone");
+        assert_eq!(state.work.hosts.counts(), (101, 0));
+    }
 }

@@ -1,6 +1,8 @@
 //! A client's stream of what it wants done: jobs opened, filled, changed and ended. Each answer is durable.
 
 use crate::desk::Durable;
+use crate::greet::REVOKED;
+use crate::needs::in_whole_steps;
 use crate::placement::Refused;
 use crate::registry::trust;
 use crate::server::Shared;
@@ -55,6 +57,11 @@ impl Promises {
         }
     }
 
+    /// A job is no more.
+    pub fn forget(&mut self, job: JobName) {
+        self.keep(job, None);
+    }
+
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.0.len()
@@ -101,7 +108,7 @@ impl State {
         let now_ms = self.placement.desk.now_ms();
         let (again_ms, earliest_in_ms) = match refusal {
             Refusal::Full(_, ms) => (ms, 0),
-            Refusal::AccountFull(_) => (1_000, 0),
+            Refusal::AccountFull(_) | Refusal::AccountJobs(_) => (1_000, 0),
             Refusal::TooLate(when_ms) => (0, when_ms.saturating_sub(now_ms).clamp(1, u32::MAX.into()) as u32),
             _ => (0, 0),
         };
@@ -111,6 +118,9 @@ impl State {
 
     fn job_done(&mut self, account: u128, ask: JobAsk) -> Result<JobTold, Refusal> {
         self.placement.desk.is_crowded()?;
+        if self.work.kept.has_ended(account) {
+            return Err(Refusal::Invalid(REVOKED));
+        }
         match ask.kind.ok_or(Refusal::Invalid("an empty question"))? {
             JobAskKind::Open(open) => self.open_job(account, open),
             JobAskKind::Submit(submit) => self.submit(account, &submit),
@@ -124,9 +134,7 @@ impl State {
             }
             JobAskKind::Forget(job) => {
                 let told = self.change(account, job, Event::Forget)?;
-                let name = JobName::from_u64(job);
-                self.work.feeds.forget(name);
-                self.work.promises.keep(name, None);
+                self.forgets(account, JobName::from_u64(job));
                 Ok(told)
             }
         }
@@ -144,19 +152,29 @@ impl State {
             name: open.name,
             common: open.common,
             retries_failures: open.retries_failures,
+            memory_mib: open.memory_mib,
             ..JobOpen::default()
         };
-        if is_driven && self.placement.desk.table().job_with(whose, spec.key).is_none() {
+        let is_new = self.placement.desk.table().job_with(whose, spec.key).is_none();
+        if is_driven && is_new {
             match self.driven_tags(&spec.need, &open.tag_names) {
                 Ok(tags) => (spec.need.tags, kept.tags) = (spec.need.tags | tags, tags),
                 Err(refused) => return Ok(refused),
             }
             kept.tag_names = self.placement.tags.names(kept.tags);
         }
+        spec.need.memory_mib = in_whole_steps(spec.need.memory_mib);
         let kept = kept.encode_to_vec();
-        let said = self.act(Entry { event: Event::Open(spec), blobs: &[&kept] });
+        if is_new {
+            self.may_open(account, &spec.need)?;
+            self.may_bring(account, kept.len())?;
+        }
+        // One that is there has its bytes: where there is no room for more it is opened again all the same, for its results to be taken.
+        let blobs: &[&[u8]] = if is_new { &[&kept] } else { &[] };
+        let said = self.act(Entry { event: Event::Open(spec), blobs });
         match said.first() {
             Some(Effect::Job(name, tasks)) => {
+                self.work.kept.opened(account, *name, spec.need);
                 if is_driven && *tasks == 0 && !self.work.launches.has_driver(*name) {
                     self.act(Event::Away(*name, true));
                 }
@@ -215,6 +233,17 @@ impl State {
             let count = (last - first).min(BATCH_MAX as u32).min(fitting);
             let at = (first - submit.first) as usize;
             let blobs = inputs.get(at..at + count as usize).unwrap_or_default();
+            let known = self.placement.desk.table().job(job).map_or(0, |view| view.tasks.saturating_sub(first));
+            if known >= count {
+                // They are there, also where there is no room for more.
+                first += count;
+                continue;
+            }
+            let more = blobs.iter().skip(known as usize).map(|blob| blob.len()).sum();
+            if let Err(full) = self.may_bring(account, more) {
+                refused = Some(full);
+                break;
+            }
             let later = submit.later.saturating_add(last - first - count);
             let event = Event::Submit { job, first, count: count as u8, later, is_promised, deadline_ms };
             let said = self.act(Entry { event, blobs });

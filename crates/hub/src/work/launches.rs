@@ -1,9 +1,10 @@
 //! Tasks of jobs that are launches: when one has a place at a worker, its client launches it; its result stays here until it is taken.
 
+use super::faults::{Faults, Trouble};
 use super::hosts::told_instance;
 use super::results::{Gathered, Outcome};
 use crate::desk::Durable;
-use crate::relay::{FromWorker, WIND_UP, alive, placed_at, prepare, send_launch, task_of};
+use crate::relay::{FromWorker, WIND_UP, alive, placed_at, prepare, room_for, send_launch, task_of};
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -12,7 +13,7 @@ use crate::workers::send_last;
 use base::{NodeId, ViewId};
 use bytes::Bytes;
 use prost::Message;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Pin;
@@ -38,6 +39,7 @@ pub(crate) struct Launches {
     pins: HashMap<TaskName, Vec<Pin>>,
     /// The statuses of runs that failed and are tried again: as many as a task has instances at most.
     statuses: HashMap<TaskName, Vec<u32>>,
+    faults: Faults,
     streams: u64,
 }
 
@@ -166,7 +168,7 @@ impl Shared {
                 self.note_launch(&client, &worker, &launch);
                 let carrying = Carrying { shared: &self, client: &client, worker: &worker, place: &place };
                 let outcome = carrying.carry(launch, given, &mut to_client, &mut from_client).await;
-                let said = lock(&self.state).place_ended(instance, outcome);
+                let said = lock(&self.state).place_ended(client.account(), instance, outcome);
                 match said {
                     Ok(durable) => {
                         // An error: the hub ends, and the client will ask the next one.
@@ -201,7 +203,11 @@ impl Shared {
         for (task, result) in unpinned {
             let Ok(result) = LaunchResult::decode(result.clone()) else { continue };
             let pin = tokio::task::block_in_place(|| client.pin_result(&result));
-            lock(&self.state).work.launches.pins.entry(task).or_default().push(pin);
+            let mut state = lock(&self.state);
+            // It may be no more: then nobody would let the pin go.
+            if state.placement.desk.table().is_there(task) {
+                state.work.launches.pins.entry(task).or_default().push(pin);
+            }
         }
     }
 
@@ -304,6 +310,16 @@ impl State {
         self.act(Event::Report { host: place.host, reports: &[report], want: 0 });
     }
 
+    /// Whether a failure of an account's launch counts against its worker: if others have failed there, too, or only this one has tasks.
+    fn counts_against(&mut self, worker: NodeId, account: u128) -> bool {
+        let here = self.clients.values().map(|client| client.account());
+        let accounts: HashSet<u128> = here.chain(self.work.kept.accounts()).collect();
+        // Who has nothing to do here cannot say either.
+        let busy = accounts.iter().filter(|account| self.placement.desk.account_view(**account).tasks > 0);
+        let count = busy.count();
+        self.work.launches.faults.failed(worker, account, count)
+    }
+
     fn next_place(&mut self, job: JobName, stream: u64) -> NextPlace {
         let launches = &mut self.work.launches;
         let Some(driver) = launches.drivers.get_mut(&job).filter(|driver| driver.stream == stream) else {
@@ -340,12 +356,17 @@ impl State {
     }
 
     /// What came of a launch at a place goes into the ledger; or the place waits for another try.
-    fn place_ended(&mut self, instance: InstanceName, outcome: Result<Outcome, Failed>) -> Result<Durable, Failed> {
+    fn place_ended(
+        &mut self,
+        account: u128,
+        instance: InstanceName,
+        outcome: Result<Outcome, Trouble>,
+    ) -> Result<Durable, Failed> {
         let gone = || FailedKind::Cancelled.because("the task is not wanted any more");
         let place = self.work.launches.places.get_mut(&instance).ok_or_else(gone)?;
         let made = match outcome {
             Ok(made) => made,
-            Err(failed) if matches!(failed.reason(), FailedKind::ViewGap | FailedKind::Changed) => {
+            Err(Trouble { failed, .. }) if matches!(failed.reason(), FailedKind::ViewGap | FailedKind::Changed) => {
                 if place.is_stopped {
                     self.work.launches.places.remove(&instance);
                     return Err(gone());
@@ -353,17 +374,17 @@ impl State {
                 (place.is_launched, place.since) = (false, Instant::now());
                 return Err(failed);
             }
-            Err(failed) => {
+            Err(trouble) => {
                 // A worker that fails everything is left alone for a while; commands that fail everywhere are not its fault.
-                let is_its_own = failed.reason() == FailedKind::Trouble;
-                self.fail_place(
-                    instance,
-                    if is_its_own { tasks::Outcome::Failed } else { tasks::Outcome::Unsuccessful },
-                );
-                return Err(failed);
+                let worker = place.worker;
+                let counts = trouble.is_workers && self.counts_against(worker, account);
+                self.fail_place(instance, if counts { tasks::Outcome::Failed } else { tasks::Outcome::Unsuccessful });
+                return Err(trouble.failed);
             }
         };
-        let (host, task) = (place.host, instance.task);
+        let (host, task, worker) = (place.host, instance.task, place.worker);
+        self.work.launches.faults.worked(worker);
+        let Some(place) = self.work.launches.places.get(&instance) else { return Err(gone()) };
         let has_failed = made.status != 0 && self.placement.desk.retries_failures(place.job);
         let outcome = if has_failed { tasks::Outcome::Unsuccessful } else { tasks::Outcome::Done(made.digest.0) };
         let report = Report { instance, outcome, cost_ms: made.cost_ms };
@@ -402,6 +423,9 @@ impl Carrying<'_> {
         given: Given,
         to_client: &mut Sender,
     ) -> Result<(Sender, FromWorker<'_>), Failed> {
+        // Its place waits for another try.
+        let again = |failed: Failed| FailedKind::Changed.because(failed.message);
+        let room = room_for(self.client, &launch).map_err(again)?;
         let (launch, view): (Launch, ViewId) = alive(to_client, prepare(self.client, launch)).await?;
         let mut told = placed_at(self.worker, "a task of a job".into(), self.place.since.elapsed());
         if self.worker.is_hub {
@@ -411,7 +435,14 @@ impl Carrying<'_> {
         // Who is gone is told nothing, and the task runs all the same.
         let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
         let sending = send_launch(self.shared, self.client, self.worker, launch, view, given);
-        alive(to_client, sending).await
+        let sent = alive(to_client, sending).await;
+        drop(room);
+        sent
+    }
+
+    /// What a failure comes from. Where the client did not answer the worker's questions it is none of the worker's.
+    fn trouble(&self, from_worker: &FromWorker<'_>, failed: Failed) -> Trouble {
+        if from_worker.is_left_alone() { Trouble::elsewhere(failed) } else { failed.into() }
     }
 
     async fn carry(
@@ -420,7 +451,7 @@ impl Carrying<'_> {
         given: Given,
         to_client: &mut Sender,
         from_client: &mut Receiver,
-    ) -> Result<Outcome, Failed> {
+    ) -> Result<Outcome, Trouble> {
         let (mut to_worker, mut from_worker) = self.send(launch, given, to_client).await?;
         let mut gathered = Gathered::new(self.client);
         let (mut is_client_there, mut ends_by) = (true, None);
@@ -430,7 +461,7 @@ impl Carrying<'_> {
         let mut say_alive = tokio::time::interval_at(tokio::time::Instant::now() + SAY_EVERY, SAY_EVERY);
         loop {
             tokio::select! {
-                output = from_worker.next() => match output?.1.kind {
+                output = from_worker.next() => match output.map_err(|failed| self.trouble(&from_worker, failed))?.1.kind {
                     Some(placed @ OutputKind::Placed(_)) if self.worker.is_hub => {
                         let _ = to_client.send(&TaskOutput::from(placed)).await;
                     }
@@ -440,18 +471,18 @@ impl Carrying<'_> {
                     Some(wanted @ (OutputKind::Lock(_) | OutputKind::Service(_))) => {
                         let told = is_client_there && to_client.send(&TaskOutput::from(wanted)).await.is_ok();
                         if !told {
-                            return Err(FailedKind::Evicted.because("its client was away when it was asked for a lock or a service"));
+                            return Err(FailedKind::Evicted.because("its client was away when it was asked for a lock or a service").into());
                         }
                         asked += 1;
                     }
                     Some(OutputKind::Failed(_) | OutputKind::End(_)) if is_contended => {
-                        return Err(FailedKind::Changed.because("it waits for a lock, and then begins again"));
+                        return Err(FailedKind::Changed.because("it waits for a lock, and then begins again").into());
                     }
-                    Some(OutputKind::Failed(failed)) => return Err(failed),
+                    Some(OutputKind::Failed(failed)) => return Err(self.trouble(&from_worker, failed)),
                     Some(OutputKind::End(_)) => {
                         let _ = to_worker.send(&TaskInput::from(InputKind::Settled(true))).await;
                         to_worker.finish();
-                        return gathered.outcome(&self.worker.name);
+                        return tokio::task::block_in_place(|| gathered.outcome(&self.worker.name));
                     }
                     Some(kind) => gathered.take(kind)?,
                     None => {}
@@ -467,7 +498,7 @@ impl Carrying<'_> {
                     }
                     Ok(Some(_)) => {}
                     Ok(None) | Err(_) if asked > 0 => {
-                        return Err(FailedKind::Evicted.because("its client went away before it had answered for a lock or a service"));
+                        return Err(FailedKind::Evicted.because("its client went away before it had answered for a lock or a service").into());
                     }
                     Ok(None) | Err(_) => is_client_there = false,
                 },
@@ -475,7 +506,7 @@ impl Carrying<'_> {
                     let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
                     ends_by = Some(tokio::time::Instant::now() + WIND_UP);
                 }
-                () = until(ends_by) => return Err(FailedKind::Trouble.because("the worker did not end the task in time")),
+                () = until(ends_by) => return Err(FailedKind::Trouble.because("the worker did not end the task in time").into()),
                 _ = say_alive.tick(), if is_client_there => {
                     let _ = to_client.say_alive().await;
                 }

@@ -3,7 +3,9 @@
 //! * [`hosts`]: a host's stream.
 //! * [`jobs`]: a client's stream of what it wants done.
 //! * [`launches`]: tasks that are launches: their client is told when they have a place, and `results` keeps what they printed and changed.
+//! * [`faults`]: whether a launch that failed counts against its worker.
 //! * [`waits`]: why a task of a job waits, for people.
+//! * [`kept`]: the jobs of each account, and how many these may be.
 //! * [`collect`]: a client's stream of what has ended.
 //! * [`deliver`]: what has become durable leaves.
 //!
@@ -11,8 +13,10 @@
 
 pub mod collect;
 pub mod deliver;
+pub mod faults;
 pub mod hosts;
 pub mod jobs;
+pub mod kept;
 pub mod launches;
 mod results;
 #[cfg(test)]
@@ -26,6 +30,7 @@ use crate::state::State;
 use collect::Feeds;
 use hosts::Hosts;
 use jobs::Promises;
+use kept::Kept;
 use launches::Launches;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +43,9 @@ const LOOK_FOR_GONE: Duration = Duration::from_secs(5);
 /// The same for launches that have waited for long, while some wait for a better place.
 const LOOK_FOR_WAITING: Duration = Duration::from_secs(1);
 
+/// The same for jobs that nobody has any more, while there are some.
+const LOOK_FOR_ENDED: Duration = Duration::from_millis(50);
+
 /// Ticks at a time, before others have their turn.
 const TICKS_MAX: u32 = 64;
 
@@ -48,6 +56,7 @@ pub(crate) struct Work {
     pub promises: Promises,
     pub feeds: Feeds,
     pub launches: Launches,
+    pub kept: Kept,
 }
 
 /// Tag of workers: they take launches.
@@ -106,6 +115,7 @@ impl State {
                 let made = self.placement.give_up_choosing();
                 self.hand_out(made);
                 let wait = Duration::from_nanos(next - now);
+                let wait = if self.end_jobs_of_nobody() { wait.min(LOOK_FOR_ENDED) } else { wait };
                 return Ok(if self.placement.chooses() { wait.min(LOOK_FOR_WAITING) } else { wait });
             }
             let made = self.placement.tick();

@@ -1,19 +1,27 @@
 //! What a launch printed and changed, gathered at the hub: kept in the block store, and named in the result.
 
+use super::faults::Trouble;
 use crate::session::ClientSession;
 use base::codec::{Encode, Writer};
 use base::{Digest, Recipe};
 use bytes::Bytes;
 use prost::Message;
+use std::collections::HashSet;
 use std::sync::Arc;
 use store::Pin;
 use wire::message::work::{LaunchResult, OUTPUT_BYTES_MAX};
-use wire::message::{Change, Exited, Failed, FailedKind, Object, OutputKind, digest_bytes};
+use wire::message::{Change, Exited, FailedKind, Object, OutputKind, digest_bytes};
 
 /// Output is kept in blocks of so many bytes, wherever the worker cut it: equal output has equal names.
 const BLOCK_BYTES: usize = 256 << 10;
 /// A larger list of changes is an object of its own.
 const INLINE_BYTES: usize = 32 << 10;
+/// Most contents that one result names, and most pieces of files that are looked at for these: many may be the same.
+const NAMES_MAX: usize = 1_000_000;
+const PIECES_MAX: usize = 4 * NAMES_MAX;
+/// An account's results that wait to be taken have this part of the block store before another one comes: one in so many; and with that
+/// one twice as much.
+const STORE_SHARE: u64 = 4;
 /// The content of a change that is named by a recipe: see [`Change::content`].
 const RECIPE: u32 = 2;
 
@@ -59,7 +67,7 @@ impl<'a> Gathered<'a> {
     }
 
     /// More has come.
-    pub fn take(&mut self, kind: OutputKind) -> Result<(), Failed> {
+    pub fn take(&mut self, kind: OutputKind) -> Result<(), Trouble> {
         match kind {
             OutputKind::Stdout(bytes) | OutputKind::Terminal(bytes) => self.print(0, &bytes),
             OutputKind::Stderr(bytes) => self.print(1, &bytes),
@@ -73,18 +81,19 @@ impl<'a> Gathered<'a> {
         }
     }
 
-    fn keep(&self, object: &Object) -> Result<(), Failed> {
+    fn keep(&self, object: &Object) -> Result<(), Trouble> {
         let why = "a part of the result could not be kept at the hub";
-        self.client.keep(object).map(drop).ok_or_else(|| FailedKind::Trouble.because(why))
+        self.client.keep(object).map(drop).ok_or_else(|| FailedKind::Trouble.because(why).into())
     }
 
-    fn put(&self, bytes: &[u8]) -> Result<Digest, Failed> {
-        let failed =
-            |error: store::StoreError| FailedKind::Trouble.because(format!("the hub cannot keep output: {error}"));
+    fn put(&self, bytes: &[u8]) -> Result<Digest, Trouble> {
+        let failed = |error: store::StoreError| {
+            Trouble::elsewhere(FailedKind::Trouble.because(format!("the hub cannot keep output: {error}")))
+        };
         self.client.store().put(self.client.tenant, bytes).map_err(failed)
     }
 
-    fn print(&mut self, stream: usize, bytes: &[u8]) -> Result<(), Failed> {
+    fn print(&mut self, stream: usize, bytes: &[u8]) -> Result<(), Trouble> {
         let printed = &mut self.printed[stream];
         let room = (OUTPUT_BYTES_MAX - printed.bytes).min(bytes.len() as u64) as usize;
         self.is_cut |= room < bytes.len();
@@ -99,8 +108,8 @@ impl<'a> Gathered<'a> {
         Ok(())
     }
 
-    /// All has come.
-    pub fn outcome(mut self, worker: &str) -> Result<Outcome, Failed> {
+    /// All has come. Reads from the disk.
+    pub fn outcome(mut self, worker: &str) -> Result<Outcome, Trouble> {
         for stream in 0..2 {
             let last = std::mem::take(&mut self.printed[stream].open);
             if !last.is_empty() {
@@ -111,13 +120,15 @@ impl<'a> Gathered<'a> {
         let none = || FailedKind::Trouble.because("the worker told the end of a task without its status");
         let mut exited = *self.exited.take().ok_or_else(none)?;
         if exited.is_unanswered {
-            return Err(FailedKind::Cancelled.because("its client was gone when the task wanted to know of its files"));
+            let why = "its client was gone when the task wanted to know of its files";
+            return Err(FailedKind::Cancelled.because(why).into());
         }
         let digest = self.digest(&exited);
         // What was told with it is in the store, or of no use to the client.
         (exited.objects, exited.timeline, exited.faults) = Default::default();
         let status = if exited.signal == 0 { exited.code } else { 256 + exited.signal };
-        let mut held = self.client.named_in(&exited);
+        let too_many = || FailedKind::Trouble.because(format!("its result names more than {NAMES_MAX} contents"));
+        let mut held = self.client.named_in(&exited).ok_or_else(too_many)?;
         held.extend(self.printed.iter().flat_map(|printed| &printed.names));
         let cost_ms = cost_ms(&exited);
         let names = |stream: usize| self.printed[stream].names.iter().map(digest_bytes).collect();
@@ -127,12 +138,13 @@ impl<'a> Gathered<'a> {
         let encoded = exited.encode_to_vec();
         if encoded.len() > INLINE_BYTES {
             let name = self.put(&encoded)?;
-            held.push(name);
+            held.insert(name);
             result.exited_at = digest_bytes(&name);
         } else {
             result.exited = Some(exited);
         }
-        Ok(Outcome { status, digest, cost_ms, result, pin: self.client.pin(&held) })
+        let pin = self.client.pin_within_bounds(held)?;
+        Ok(Outcome { status, digest, cost_ms, result, pin })
     }
 
     /// Over all that a task is for: its status, its output, and what it changed but for times.
@@ -172,29 +184,56 @@ impl ClientSession {
     /// Keeps the contents that a result names in the store as long as the pin lives. Reads from the disk.
     pub(super) fn pin_result(&self, result: &LaunchResult) -> Pin {
         let printed = result.stdout.iter().chain(&result.stderr).chain([&result.exited_at]);
-        let mut names: Vec<Digest> = printed.filter_map(|name| Digest::from_slice(name)).collect();
+        let mut names: HashSet<Digest> = printed.filter_map(|name| Digest::from_slice(name)).collect();
         let kept = Digest::from_slice(&result.exited_at).and_then(|name| self.held(&name));
         let kept = kept.and_then(|bytes: Bytes| wire::decode::<Exited>(bytes).ok());
-        names.extend(result.exited.iter().chain(&kept).flat_map(|exited| self.named_in(exited)));
-        self.pin(&names)
+        names.extend(result.exited.iter().chain(&kept).filter_map(|exited| self.named_in(exited)).flatten());
+        self.pin(names)
     }
 
-    fn pin(&self, names: &[Digest]) -> Pin {
-        self.store().pin(self.tenant, names)
+    fn pin(&self, names: HashSet<Digest>) -> Pin {
+        self.store().pin(self.tenant, &names.into_iter().collect::<Vec<Digest>>())
     }
 
-    /// The contents that changes name, those that their recipes name included.
-    fn named_in(&self, exited: &Exited) -> Vec<Digest> {
-        let mut names = Vec::new();
-        for change in &exited.changes {
-            let Some(name) = Digest::from_slice(&change.digest) else { continue };
-            names.push(name);
-            let recipe = (change.content == RECIPE).then(|| self.held(&name)).flatten();
-            let recipe = recipe.and_then(|bytes| Recipe::from_bytes(&bytes).ok());
+    /// The same of a result that has just come, if there is room for it beside those of its account that wait to be taken.
+    fn pin_within_bounds(&self, names: HashSet<Digest>) -> Result<Pin, Trouble> {
+        let most = self.store().bytes_max() / STORE_SHARE;
+        let kept = self.store().pinned_bytes_of(self.tenant);
+        let pin = self.pin(names);
+        if kept <= most && self.store().pinned_bytes_of(self.tenant) <= 2 * most {
+            return Ok(pin);
+        }
+        let why = format!(
+            "results of this account that wait to be taken have {} MiB at the hub, and may have {}; it goes on when they are taken",
+            kept >> 20,
+            most >> 20
+        );
+        Err(Trouble::elsewhere(FailedKind::Refused.because(why)))
+    }
+
+    /// The contents that changes name, those that their recipes name included. `None`: too many. Each recipe is read once, however many
+    /// changes name it.
+    fn named_in(&self, exited: &Exited) -> Option<HashSet<Digest>> {
+        named_in(exited, |name| self.held(name))
+    }
+}
+
+/// [`ClientSession::named_in`], where `held` finds recipes.
+fn named_in(exited: &Exited, held: impl Fn(&Digest) -> Option<Bytes>) -> Option<HashSet<Digest>> {
+    let (mut names, mut recipes, mut pieces) = (HashSet::new(), HashSet::new(), 0);
+    for change in &exited.changes {
+        let Some(name) = Digest::from_slice(&change.digest) else { continue };
+        names.insert(name);
+        if change.content == RECIPE && recipes.insert(name) {
+            let recipe = held(&name).and_then(|bytes| Recipe::from_bytes(&bytes).ok());
+            pieces += recipe.as_ref().map_or(0, |recipe| recipe.pieces.len());
             names.extend(recipe.iter().flat_map(|recipe| &recipe.pieces).filter_map(|piece| piece.block));
         }
-        names
+        if names.len() > NAMES_MAX || pieces > PIECES_MAX {
+            return None;
+        }
     }
+    Some(names)
 }
 
 #[cfg(test)]
@@ -212,5 +251,35 @@ mod tests {
         };
         assert_eq!(change(1, b"x"), change(2, b"x"));
         assert_ne!(change(1, b"x"), change(1, b"y"));
+    }
+
+    fn recipe(blocks: std::ops::Range<u32>) -> Bytes {
+        let piece = |number: u32| base::Piece { len: 1, block: Some(Digest::of(&number.to_le_bytes())) };
+        let pieces: Vec<base::Piece> = blocks.map(piece).collect();
+        Bytes::from(Recipe { size: pieces.len() as u64, pieces }.to_bytes())
+    }
+
+    #[test]
+    fn a_recipe_that_many_changes_name_is_read_once_and_names_are_bounded() {
+        let change = |name: Digest| Change { digest: name.0.to_vec(), content: RECIPE, ..Change::default() };
+        let all = |names: &[Digest]| Exited {
+            changes: names.iter().map(|name| change(*name)).collect(),
+            ..Exited::default()
+        };
+        let one = recipe(0..1_000);
+        let (reads, name) = (std::cell::Cell::new(0), Digest::of(&one));
+        let names = named_in(&all(&[name; 1_000]), |_| {
+            reads.set(reads.get() + 1);
+            Some(one.clone())
+        });
+        assert_eq!((reads.get(), names.map(|names| names.len())), (1, Some(1_001)));
+        let other = |number: usize| Digest::of(&number.to_le_bytes());
+        let large = recipe(0..500_000);
+        let same: Vec<Digest> = (0..8).map(other).collect();
+        let count = |names: &[Digest]| named_in(&all(names), |_| Some(large.clone())).map(|names| names.len());
+        assert_eq!(count(&same), Some(500_008), "eight files with the same contents");
+        assert_eq!(count(&[&same[..], &[other(8)]].concat()), None, "and with more pieces than are looked at");
+        let many: Vec<Digest> = (0..NAMES_MAX + 1).map(other).collect();
+        assert!(named_in(&all(&many[1..]), |_| None).is_some() && named_in(&all(&many), |_| None).is_none());
     }
 }

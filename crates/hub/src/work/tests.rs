@@ -1,5 +1,6 @@
 //! Jobs through a hub: submitted, asked for, done, collected; over restarts.
 
+mod bounds;
 mod driven;
 
 use crate::testing::{LIMIT, Served, hello, node, serve_journalled};

@@ -3,7 +3,10 @@
 use super::TAKES_LAUNCHES;
 use super::jobs::key;
 use crate::state::State;
+use bytes::Bytes;
+use prost::Message;
 use tasks::{JobView, Misfit, Table, TaskName, Urgency, Waits};
+use wire::message::work::JobOpen;
 
 /// Tasks of a job that are looked at for one with a number; hosts that are looked at.
 const LOOKS_MAX: usize = 4096;
@@ -51,11 +54,19 @@ impl State {
         Some(Why { waits: waits != Waits::Not, lacks_worker, why })
     }
 
+    /// What a job asks for in MiB: the table has it in whole steps.
+    fn memory_asked(&self, job: &JobView) -> u32 {
+        let open = self.placement.desk.ledger().job(job.name);
+        let open = open.and_then(|blob| JobOpen::decode(Bytes::from_owner(blob.clone())).ok());
+        // One that was opened before this was kept has none there.
+        open.map(|open| open.memory_mib).filter(|mib| *mib > 0).unwrap_or(job.spec.need.memory_mib)
+    }
+
     fn in_words(&self, table: &Table, job: &JobView, task: TaskName, waits: &Waits) -> String {
         let gauges = table.gauges();
         let (need, is_driven) = (&job.spec.need, job.spec.need.tags & TAKES_LAUNCHES != 0);
         let hosts = if is_driven { "worker" } else { "host" };
-        let asked = match need.memory_mib {
+        let asked = match self.memory_asked(job) {
             0 => format!("{} CPUs", need.cpus),
             memory => format!("{} CPUs and {memory} MiB", need.cpus),
         };

@@ -3,6 +3,7 @@
 use super::Table;
 use crate::event::AccountSpec;
 use crate::names::{AccountName, JobName};
+use crate::shapes::NIL;
 
 /// An account, as it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,16 @@ impl Table {
         let end = self.accounts.fresh().min(first.saturating_add(count));
         let names = (first..end).map(|at| self.accounts.column.peek(at).name(at));
         names.filter_map(|name| self.account_view(name)).collect()
+    }
+
+    /// The place of the account that a job is of, or was, by the job's own. A record keeps it until its next user.
+    pub(crate) fn account_of_job(&self, at: u32) -> u32 {
+        self.jobs.column.get(at).map_or(NIL, |job| job.account)
+    }
+
+    /// The same by the place of a task.
+    pub(crate) fn account_of_task(&self, at: u32) -> u32 {
+        self.tasks.column.get(at).map_or(NIL, |task| self.account_of_job(task.job))
     }
 
     /// What is reserved for accounts in all, in thousandths.

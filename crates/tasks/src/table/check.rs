@@ -2,6 +2,7 @@
 
 use super::Table;
 use super::records::{Fate, JobStage, NO_INSTANCE, Presence, Stage, Standing};
+use crate::kinds::KINDS_MAX;
 use crate::shapes::NIL;
 use std::collections::BTreeMap;
 
@@ -42,6 +43,21 @@ impl Table {
         assert_eq!(self.speeds, self.speeds_counted(), "processors by speed");
         self.check_queues(&seen);
         self.check_hosts(&seen);
+        self.check_kinds();
+    }
+
+    /// A kind that somebody uses makes way for no other.
+    fn check_kinds(&self) {
+        let (mut hosts, mut jobs) = (vec![0u32; KINDS_MAX], vec![0u32; KINDS_MAX]);
+        let (of_hosts, of_jobs) = self.users_of_kinds();
+        of_hosts.into_iter().for_each(|kind| hosts[usize::from(kind)] += 1);
+        of_jobs.into_iter().for_each(|kind| jobs[usize::from(kind)] += 1);
+        assert_eq!(self.kinds.users(), (&hosts[..], &jobs[..]), "users of each kind");
+        let lanes = self.lanes.all().filter(|(_, lane)| lane.users > 0);
+        lanes.for_each(|(at, lane)| assert!(jobs[usize::from(lane.need)] > 0, "lane {at} is of a job"));
+        for (kind, hosts) in hosts.iter().enumerate().filter(|(_, hosts)| **hosts == 0) {
+            assert_eq!(*self.supply.peek(kind as u32), 0, "nobody of kind {kind} lends: {hosts}");
+        }
     }
 
     fn check_task(&self, at: u32, task: &super::records::Task, seen: &mut Seen) {

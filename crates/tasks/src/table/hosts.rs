@@ -25,9 +25,10 @@ const WARM_WORTH: u64 = 4;
 const COLD_WORTH: u64 = 3;
 /// Errors in a row from which on a host is sent back for a while.
 pub(super) const WRONG_MAX: u16 = 3;
-/// The first while, which doubles with each further error, and the longest one.
+/// The first while, which doubles with each further error, and the longest one. A host that fails everything costs a task in each;
+/// one that failed only what was wrong by itself is there again for others.
 const BACK_OFF_MS: u32 = 2_000;
-const BACK_OFF_MAX_MS: u32 = 3_600_000;
+const BACK_OFF_MAX_MS: u32 = 300_000;
 /// For how long a host gets nothing that was late and says nothing: it may be no more.
 const SILENCE_MS: u32 = 30_000;
 /// When a host that got nothing should ask again.
@@ -95,6 +96,7 @@ impl Table {
         let kind = self.kinds.of_host(&spec.shape).ok_or(Refusal::Full(Kind::Kinds, super::submit::RETRY_MS))?;
         let at = self.hosts.take_as(&mut self.host_keys, spec.key);
         let at = at.ok_or(Refusal::Full(Kind::Hosts, super::submit::RETRY_MS))?;
+        self.kinds.host_came(kind);
         let generation = self.hosts[at].generation + 1;
         self.hosts[at] = Host {
             generation,
@@ -186,6 +188,7 @@ impl Table {
             if places == 0 {
                 unlink::<Parked, _>(&mut self.hosts, &mut self.gone, at);
                 self.hosts[at].presence = Presence::Free;
+                self.kinds.host_went(self.hosts[at].kind);
                 self.hosts.give(at);
                 continue;
             }
@@ -196,12 +199,18 @@ impl Table {
 
     pub(super) fn on_resize(&mut self, host: HostName, shape: &Shape, effects: &mut Effects) -> Result<(), Refusal> {
         let at = self.host_at(host)?;
-        let kind = self.kinds.of_host(shape).ok_or(Refusal::Full(Kind::Kinds, super::submit::RETRY_MS))?;
+        let (before, speed) = (self.hosts[at].kind, self.host_more[at].speed_permille);
+        if !self.kinds.can_become(before, shape) {
+            return Err(Refusal::Full(Kind::Kinds, super::submit::RETRY_MS));
+        }
         // The lists of those that wait are by kind.
         self.unpark(at);
-        let (before, speed) = (self.hosts[at].kind, self.host_more[at].speed_permille);
         let cpus = self.kinds.shape(before).cpus;
         self.supplies(before, speed, false);
+        // Its own kind may make way for the new one: a host that changes all the time needs one at a time.
+        self.kinds.host_went(before);
+        let kind = self.kinds.of_host(shape).expect("it was looked whether it can be had");
+        self.kinds.host_came(kind);
         self.supplies(kind, speed, true);
         let host = &mut self.hosts[at];
         host.kind = kind;

@@ -6,7 +6,9 @@
 use super::admission::Demands;
 use super::hosts::{HUNGRY, PARKS};
 use super::older::{Format, Today};
-use super::records::{Account, Group, Host, HostMore, Instance, Job, Lane, NO_PARK, NO_SERVER, Ring, Tags, Task};
+use super::records::{
+    Account, Group, Host, HostMore, Instance, Job, JobStage, Lane, NO_PARK, NO_SERVER, Presence, Ring, Tags, Task,
+};
 use super::servers::Servers;
 use super::speeds::Speeds;
 use super::{Capacity, Gauges, RINGS, Table, older};
@@ -253,9 +255,24 @@ impl Table {
         if !is_whole {
             return Err(Malformed("a record names one that was never used"));
         }
+        table.count_users_of_kinds();
         table.gauges = table.counted();
         table.speeds = table.speeds_counted();
         Ok(table)
+    }
+
+    /// Who uses which kinds is not saved: it follows from the hosts and jobs.
+    fn count_users_of_kinds(&mut self) {
+        let (hosts, jobs) = self.users_of_kinds();
+        hosts.into_iter().for_each(|kind| self.kinds.host_came(kind));
+        jobs.into_iter().for_each(|kind| self.kinds.job_came(kind));
+    }
+
+    /// The kind of each host that is there, and of what each job needs that is.
+    pub(super) fn users_of_kinds(&self) -> (Vec<u16>, Vec<u16>) {
+        let hosts = self.hosts.all().filter(|(_, host)| host.presence != Presence::Free).map(|(_, host)| host.kind);
+        let jobs = self.jobs.all().filter(|(_, job)| job.stage != JobStage::Free).map(|(_, job)| job.need);
+        (hosts.collect(), jobs.collect())
     }
 
     /// Whether what accounts, hosts and jobs name was ever used; also those that are free, which keep what they named last.
@@ -350,7 +367,7 @@ mod tests {
         use crate::event::{Failure, Policy, Urgency, Validation};
         use crate::kinds::{Need, Shape};
         use crate::shapes::list::Links;
-        use crate::table::records::{Fate, JobStage, Presence, Stage, Standing};
+        use crate::table::records::{Fate, Stage, Standing};
         let mut text = String::new();
         macro_rules! add {
             ($($type:ty),*) => { $( text += &format!("{} in {}\n", <$type>::LAYOUT, <$type>::BYTES); )* };

@@ -28,6 +28,7 @@ impl Table {
         check(spec)?;
         let need = self.kinds.of_need(&spec.need).ok_or(Refusal::Full(Kind::Kinds, RETRY_MS))?;
         let at = self.jobs.take_as(&mut self.job_keys, spec.key).ok_or(Refusal::Full(Kind::Jobs, RETRY_MS))?;
+        self.kinds.job_came(need);
         let generation = self.jobs[at].generation + 1;
         self.jobs[at] = Job {
             key: spec.key,
@@ -209,8 +210,9 @@ impl Table {
         }
         job.stage = JobStage::Free;
         job.generation += 1;
-        let key = job.key;
+        let (key, need) = (job.key, job.need);
         debug_assert_eq!((job.tasks, job.groups), (NIL, NIL));
+        self.kinds.job_went(need);
         self.job_keys.remove(key, at);
         self.jobs.give(at);
         Ok(())

@@ -2,6 +2,7 @@
 
 mod copies;
 mod deadlines;
+mod kinds;
 mod model;
 mod older;
 mod quorum;

@@ -552,3 +552,26 @@ fn a_task_goes_where_it_is_expected_to_end_first() {
     }
     world.table.check_invariants();
 }
+
+#[test]
+fn a_host_that_fails_everything_is_tried_again_every_few_minutes() {
+    let mut world = World::new(4, 64);
+    let account = world.account();
+    let host = world.host(account);
+    let spec = world.job_spec(account);
+    let job = world.open(JobSpec { policy: Policy { errors_max: 15, instances_max: 16, ..Policy::default() }, ..spec });
+    world.submit(job, 16, 0);
+    let mut longest = 0;
+    // Each has another task: who has failed one gets that not so soon again.
+    for _ in 0..14 {
+        let instance = world.request(host, 1)[0];
+        let effects = world.failed(host, instance);
+        let back_off = effects.iter().find_map(|effect| match effect {
+            Effect::BackOff(_, ms) => Some(u64::from(*ms)),
+            _ => None,
+        });
+        longest = longest.max(back_off.unwrap_or(0));
+        world.pass(back_off.unwrap_or(0));
+    }
+    assert_eq!(longest, 300_000, "one that was wrongly blamed is not away for an hour");
+}

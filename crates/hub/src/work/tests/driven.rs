@@ -9,13 +9,13 @@ impl Client {
     }
 
     /// Launches a task at its place.
-    async fn launch(&self, place: &Place) -> (Sender, Receiver) {
+    pub(super) async fn launch(&self, place: &Place) -> (Sender, Receiver) {
         self.jobs.joined.connection.open(launch_at(place)).await.expect("opened")
     }
 }
 
 /// A client that drives a job of one task: the job, and the stream on which it is told of places.
-async fn driving(hub: &Served, job: JobOpen) -> (Client, u64, (Sender, Receiver)) {
+pub(super) async fn driving(hub: &Served, job: JobOpen) -> (Client, u64, (Sender, Receiver)) {
     let mut client = Client::of(hub).await;
     let job = client.open(JobOpen { is_driven: true, ..job }).await;
     assert_eq!(client.submit_launches(job, 0, 1).await.tasks, 1);
@@ -24,7 +24,7 @@ async fn driving(hub: &Served, job: JobOpen) -> (Client, u64, (Sender, Receiver)
 }
 
 /// What is said last of a launch.
-async fn last_said(said: &mut Receiver) -> Option<OutputKind> {
+pub(super) async fn last_said(said: &mut Receiver) -> Option<OutputKind> {
     let mut last = None;
     while let Some(output) = in_time(said.next::<TaskOutput>()).await.expect("no error") {
         last = output.kind;
@@ -32,12 +32,12 @@ async fn last_said(said: &mut Receiver) -> Option<OutputKind> {
     last
 }
 
-async fn next_place(places: &mut Receiver) -> Place {
+pub(super) async fn next_place(places: &mut Receiver) -> Place {
     in_time(places.next::<Place>()).await.expect("no error").expect("a place")
 }
 
 /// A worker's end of a launch: what it was sent, and where it answers.
-async fn launched(worker: &Joined) -> (wire::message::Launch, Sender) {
+pub(super) async fn launched(worker: &Joined) -> (wire::message::Launch, Sender) {
     let (sender, mut receiver) = in_time(worker.connection.accept_control()).await.expect("a launch");
     match receiver.next::<Open>().await {
         Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) => {
