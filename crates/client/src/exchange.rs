@@ -518,6 +518,9 @@ impl<'a> Exchange<'a> {
         // Without a place it never left the hub. After that its worker alone knows.
         self.session.may_have_begun &= self.has_place && !failed.is_not_begun;
         match failed.reason() {
+            FailedKind::Exec if self.started => {
+                Outcome::Lost("its worker says that it began, and then that it could not".into())
+            }
             FailedKind::Exec => Outcome::NotExecuted(failed),
             FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),
             FailedKind::Evicted => Outcome::Evicted(failed.message),

@@ -4,32 +4,30 @@
 //! Each place is known by device and inode, with the path that it stands for: what lies beneath is judged as if it lay there. Looked for
 //! are the folders above a change, those of the project, the folders directly in these, and what a walk through the project has found
 //! ([`Walks`]). A delta cannot make such a way itself: links and folders that are moved to the beginning of one are refused
-//! ([`crate::policy::guarded_way`]).
+//! ([`crate::policy::guarded_way`]). Nor does it bend one: no link, and no folder that was elsewhere, comes to be above such a place.
 
 mod settings;
 mod walk;
 
 pub use walk::Walks;
 
-use crate::policy::{begins_guarded, guarded, guarded_places};
+use crate::policy::{guarded_beginning, guarded_places};
+use crate::snapshot::disk::{target_of, walk_by};
 use crate::snapshot::unseen;
 use base::TreePath;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, statat};
-use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 
-/// Folders in a project's that are looked into, files of a folder of hooks, and folders that are remembered.
+/// Folders in a project's that are looked into, files of a folder of hooks, and files of git's settings.
 const INNER_MAX: usize = 512;
 const HOOKS_MAX: usize = 256;
+const SETTINGS_MAX: usize = 16;
 /// Entries of a folder whose names are read to see what is guarded there; in a larger one each guarded name is looked for.
 const LISTED_MAX: usize = 2000;
-const FOLDERS_MAX: usize = 4096;
-/// Links that are followed one after the other.
-const LINKS_MAX: usize = 8;
+/// Folders that are looked into for one delta; of one with changes in more nothing is committed.
+const FOLDERS_MAX: usize = 100_000;
 /// Largest file that is read to see where it leads.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
@@ -70,18 +68,46 @@ pub(crate) const REPOSITORY: [&str; 4] = ["HEAD", "commondir", "objects", "refs"
 /// Device and inode.
 type Place = (u64, u64);
 
+/// What a place stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Meaning {
+    /// A path that would decide the same.
+    pub stands_for: TreePath,
+    /// The folder in which, or above which, it is said that it does: with that it decides nothing any more.
+    pub from: TreePath,
+}
+
+impl Meaning {
+    fn beneath(&self, rest: &[u8]) -> Option<Self> {
+        Some(Self { stands_for: self.stands_for.resolve(rest)?, from: self.from.clone() })
+    }
+}
+
 /// The guarded places around the changes of one delta.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Guard {
     /// What a place stands for.
-    places: HashMap<Place, Vec<TreePath>>,
+    places: HashMap<Place, Vec<Meaning>>,
     /// The same of what is not there, to which a link leads.
-    absent: HashMap<TreePath, Vec<TreePath>>,
+    absent: HashMap<TreePath, Vec<Meaning>>,
+    /// Folders and links by way of which one of these is found, and what that is.
+    ways: HashMap<TreePath, String>,
     looked_at: HashSet<TreePath>,
-    /// Where links in the home lead whose names are those of settings, and these; once it has been looked for.
-    of_home: Option<Vec<(TreePath, TreePath)>>,
+    /// Folders that may still be looked into; `None`: there were more.
+    left: Option<usize>,
+    /// Where links in the home lead whose names are those of settings, and these.
+    of_home: Vec<(TreePath, TreePath)>,
     /// What the folders above a path are, by their paths.
     known: HashMap<TreePath, Option<Place>>,
+    /// Where links lead that were met.
+    targets: HashMap<TreePath, Option<Vec<u8>>>,
+}
+
+impl Default for Guard {
+    fn default() -> Self {
+        let (places, absent, ways, looked_at, of_home, known, targets) = Default::default();
+        Self { places, absent, ways, looked_at, left: Some(FOLDERS_MAX), of_home, known, targets }
+    }
 }
 
 impl Guard {
@@ -97,101 +123,130 @@ impl Guard {
         }
     }
 
-    /// What a change at `path` changes of what is guarded: a path that stands for it.
-    pub fn meaning(&mut self, path: &TreePath, home: Option<&TreePath>) -> Option<TreePath> {
+    /// Those to which links in `home` lead whose names are those of settings.
+    pub fn look_at_home(&mut self, home: &TreePath, walks: &Walks) {
+        for at in links_of_settings(home).into_iter().chain(walks.links_in_settings(home).iter().cloned()) {
+            let from = at.parent().unwrap_or_else(TreePath::root);
+            if let Some(end) = self.find(&at, &from, &at.to_string()) {
+                self.of_home.push((end, at));
+            }
+        }
+    }
+
+    /// Notes by way of what the settings at `at` are found, which the variable `name` says.
+    pub fn add_way_of_settings(&mut self, at: &TreePath, name: &str) {
+        self.find(at, &TreePath::root(), name);
+    }
+
+    /// What a change at `path` changes of what is guarded.
+    pub fn meanings(&mut self, path: &TreePath, home: Option<&TreePath>) -> Vec<Meaning> {
         let above: Vec<TreePath> = std::iter::successors(path.parent(), TreePath::parent).collect();
         above.iter().for_each(|folder| self.look_at(folder, home));
-        let here = stat(path);
         // By whatever name: a second one of a hook is as good.
-        let own = here.and_then(|stat| self.places.get(&place(&stat)));
-        if let Some(meaning) = own.and_then(|meanings| meanings.first()) {
-            return Some(meaning.clone());
-        }
-        if let Some(meaning) = self.absent.get(path).and_then(|meanings| meanings.first()) {
-            return Some(meaning.clone());
-        }
-        let is_guarded = |path: &TreePath| guarded(path).is_some() || crate::policy::guarded_way(path).is_some();
+        let own = stat(path).and_then(|stat| self.places.get(&place(&stat)));
+        let mut meanings: Vec<Meaning> = own.into_iter().flatten().cloned().collect();
+        meanings.extend(self.absent.get(path).into_iter().flatten().cloned());
         for folder in &above {
             let Some(rest) = path.relative_to(folder) else { continue };
             let absent = self.absent.get(folder).into_iter().flatten();
-            if let Some(meaning) = absent.filter_map(|stands_for| stands_for.resolve(rest)).find(is_guarded) {
-                return Some(meaning);
-            }
+            meanings.extend(absent.filter_map(|meaning| meaning.beneath(rest)));
             let Some(at) = *self.known.entry(folder.clone()).or_insert_with(|| stat(folder).map(|stat| place(&stat)))
             else {
                 continue;
             };
             let stands_for = self.places.get(&at).into_iter().flatten();
-            let mut meant = stands_for.filter_map(|stands_for| stands_for.resolve(rest));
-            if let Some(meaning) = meant.find(is_guarded) {
-                return Some(meaning);
-            }
+            meanings.extend(stands_for.filter_map(|meaning| meaning.beneath(rest)));
         }
-        None
+        meanings
     }
 
-    /// The dot-file of `home`, or what is in its folders of settings and programs, which is a link that leads to `path` or above it: to
+    /// What is found by way of `path`, if something that is guarded is: with a link or another folder there that would be something else.
+    pub fn on_way(&self, path: &TreePath) -> Option<String> {
+        self.ways.get(path).map(|what| format!("it is on the way to what {what} leads to"))
+    }
+
+    /// Whether there were more folders than are looked into: then it is not known what is guarded.
+    pub fn is_exhausted(&self) -> bool {
+        self.left.is_none()
+    }
+
+    /// The dot-file of the home, or what is in its folders of settings and programs, which is a link that leads to `path` or above it: to
     /// something within one of these roots of the project, for who keeps settings under version control has them there.
-    pub fn led_from_home<'a>(
-        &mut self,
-        path: &TreePath,
-        home: &TreePath,
-        roots: impl Iterator<Item = &'a TreePath>,
-    ) -> Option<TreePath> {
-        let of_home = self.of_home.get_or_insert_with(|| links_of_settings(home));
-        if of_home.is_empty() {
+    pub fn led_from_home<'a>(&self, path: &TreePath, roots: impl Iterator<Item = &'a TreePath>) -> Option<TreePath> {
+        if self.of_home.is_empty() {
             return None;
         }
         let is_root: Vec<&TreePath> = roots.collect();
         let leads_here = |(target, _): &&(TreePath, TreePath)| {
             path.is_within(target) && !is_root.iter().any(|root| root.is_within(target))
         };
-        of_home.iter().find(leads_here).map(|(_, at)| at.clone())
+        self.of_home.iter().find(leads_here).map(|(_, at)| at.clone())
     }
 
-    fn add(&mut self, at: &TreePath, stands_for: &str) {
+    /// Where what is found by `at` is in truth. Notes by way of what it is found, but for the folders above `from`: there what says where it
+    /// is would be another one, too.
+    fn find(&mut self, at: &TreePath, from: &TreePath, what: &str) -> Option<TreePath> {
+        let mut ways = Vec::new();
+        let targets = &mut self.targets;
+        let end = walk_by(at, &mut |way| ways.push(way.clone()), &mut |at| {
+            targets.entry(at.clone()).or_insert_with(|| target_of(at)).clone()
+        })?;
+        for way in ways.into_iter().filter(|way| *way != end && !from.is_within(way)) {
+            self.ways.entry(way).or_insert_with(|| what.to_owned());
+        }
+        Some(end)
+    }
+
+    /// Notes what is found by `at`, as what is in `from` or above says.
+    fn add(&mut self, at: &TreePath, stands_for: &str, from: &TreePath) {
+        let Some(end) = self.find(at, from, stands_for.trim_start_matches('/')) else { return };
         let Some(stands_for) = TreePath::parse(stands_for.as_bytes()) else { return };
-        let meanings = match statat(CWD, at.as_bytes(), AtFlags::empty()) {
-            Ok(found) => self.places.entry(place(&found)).or_default(),
-            Err(_) => match leads_to_nothing(at) {
-                Some(target) => self.absent.entry(target).or_default(),
-                None => return,
-            },
+        let meaning = Meaning { stands_for, from: from.clone() };
+        let meanings = match stat(&end) {
+            Some(found) => self.places.entry(place(&found)).or_default(),
+            None => self.absent.entry(end).or_default(),
         };
-        if !meanings.contains(&stands_for) {
-            meanings.push(stands_for);
+        if !meanings.contains(&meaning) {
+            meanings.push(meaning);
         }
-    }
-
-    /// The same of what counts as soon as something is there.
-    fn add_there_or_not(&mut self, at: &TreePath, stands_for: &str) {
-        if let (None, Some(stands_for)) = (stat(at), TreePath::parse(stands_for.as_bytes())) {
-            self.absent.entry(at.clone()).or_default().push(stands_for);
-        }
-        self.add(at, stands_for);
     }
 
     /// Notes what is guarded in `folder`.
     pub fn look_at(&mut self, folder: &TreePath, home: Option<&TreePath>) {
-        if self.looked_at.len() >= FOLDERS_MAX || !self.looked_at.insert(folder.clone()) {
+        if !self.looked_at.insert(folder.clone()) {
+            return;
+        }
+        // Of those that the delta makes nothing is to be seen.
+        if !stat(folder).is_some_and(|stat| is(&stat, FileType::Directory)) {
+            return;
+        }
+        self.left = self.left.and_then(|left| left.checked_sub(1));
+        if self.left.is_none() {
             return;
         }
         if folder.name() != b".git" && is_bare(folder) {
             self.look_at_git(folder, folder, home);
         }
-        if !may_begin_guarded(folder) {
+        let begin = beginnings(folder);
+        if begin.as_ref().is_some_and(HashSet::is_empty) {
             return;
         }
+        let is_there = |first: &str| match &begin {
+            Some(begin) => begin.contains(&first.to_ascii_lowercase().into_bytes()),
+            None => stat(&folder.join(first.as_bytes())).is_some(),
+        };
         for name in guarded_places() {
             let (first, rest) = name.split_once('/').map_or((name, ""), |(first, rest)| (first, rest));
-            if stat(&folder.join(first.as_bytes())).is_none() {
+            if !is_there(first) {
                 continue;
             }
+            // A link or a folder there is judged by its name.
+            let top = folder.join(first.as_bytes());
             if !rest.is_empty() {
-                self.add(&folder.join(first.as_bytes()), &format!("/{first}"));
+                self.add(&top, &format!("/{first}"), &top);
             }
             if let Some(at) = folder.resolve(name.as_bytes()) {
-                self.add(&at, &format!("/{name}"));
+                self.add(&at, &format!("/{name}"), &top);
             }
         }
         let git = folder.join(b".git");
@@ -209,90 +264,77 @@ impl Guard {
             settings.extend(home.and_then(|home| home.resolve(name.as_bytes())));
         }
         for git in std::iter::once(own).chain(&common) {
-            self.add(git, "/.git");
+            self.add(git, "/.git", folder);
             for name in ["hooks", "config", "config.worktree", "commondir", "info/attributes"] {
                 if let Some(at) = git.resolve(name.as_bytes()) {
-                    self.add(&at, &format!("/.git/{name}"));
+                    self.add(&at, &format!("/.git/{name}"), folder);
                 }
             }
-            self.look_at_hooks(&git.join(b"hooks"));
+            self.look_at_hooks(&git.join(b"hooks"), folder);
             settings.extend([git.join(b"config"), git.join(b"config.worktree")]);
         }
         let mut at = 0;
-        while let Some(file) = settings.get(at).cloned().filter(|_| at < 16) {
-            let text = text(&file).unwrap_or_default();
-            for (section, name, value) in
-                settings::assignments(&text).into_iter().filter(|(_, _, value)| !value.is_empty())
-            {
-                let from =
-                    if section == "core" { folder.clone() } else { file.parent().unwrap_or_else(TreePath::root) };
-                let led = match (value.strip_prefix("~/"), home) {
-                    (Some(rest), Some(home)) => home.resolve(rest.as_bytes()),
-                    _ => from.resolve(value.as_bytes()),
-                };
-                match (section.as_str(), name.as_str(), led) {
-                    // Where all of the tree would be hooks, each of them is one by its name alone.
-                    ("core", "hookspath", Some(hooks)) if folder.is_within(&hooks) => {
-                        HOOKS
-                            .iter()
-                            .for_each(|name| self.add_there_or_not(&hooks.join(name.as_bytes()), "/.git/hooks"));
-                    }
-                    ("core", "hookspath", Some(hooks)) => {
-                        self.add(&hooks, "/.git/hooks");
-                        self.look_at_hooks(&hooks);
-                    }
-                    ("include" | "includeif", "path", Some(included)) => {
-                        self.add(&included, "/.git/config");
-                        settings.push(included);
-                    }
-                    _ => {}
-                }
-            }
+        while let Some(file) = settings.get(at).cloned().filter(|_| at < SETTINGS_MAX) {
+            let included = self.look_at_settings(&file, folder, home);
+            settings.extend(included);
             at += 1;
         }
     }
 
+    /// Notes what a file of git's settings says of hooks in the tree at `folder`. Returns the files of settings that it includes.
+    fn look_at_settings(&mut self, file: &TreePath, folder: &TreePath, home: Option<&TreePath>) -> Vec<TreePath> {
+        let mut all_included = Vec::new();
+        let text = text(file).unwrap_or_default();
+        let beside = file.parent().unwrap_or_else(TreePath::root);
+        for (section, name, value) in settings::assignments(&text).into_iter().filter(|(_, _, value)| !value.is_empty())
+        {
+            let from = if section == "core" { folder } else { &beside };
+            let led = match (value.strip_prefix("~/"), home) {
+                (Some(rest), Some(home)) => home.resolve(rest.as_bytes()),
+                _ => from.resolve(value.as_bytes()),
+            };
+            // What is named as a whole is found from wherever the file is.
+            let from = if value.starts_with(['/', '~']) { &beside } else { from };
+            match (section.as_str(), name.as_str(), led) {
+                // Where all of the tree would be hooks, each of them is one by its name alone.
+                ("core", "hookspath", Some(hooks)) if folder.is_within(&hooks) => {
+                    HOOKS.iter().for_each(|name| self.add(&hooks.join(name.as_bytes()), "/.git/hooks", from));
+                }
+                ("core", "hookspath", Some(hooks)) => {
+                    self.add(&hooks, "/.git/hooks", from);
+                    self.look_at_hooks(&hooks, from);
+                }
+                ("include" | "includeif", "path", Some(included)) => {
+                    self.add(&included, "/.git/config", from);
+                    all_included.push(included);
+                }
+                _ => {}
+            }
+        }
+        all_included
+    }
+
     /// A hook may have a second name, or be a link.
-    fn look_at_hooks(&mut self, hooks: &TreePath) {
+    fn look_at_hooks(&mut self, hooks: &TreePath, from: &TreePath) {
         for name in entries(hooks, |_| true, HOOKS_MAX) {
             if !name.ends_with(b".sample") {
-                self.add(&hooks.join(&name), "/.git/hooks");
+                self.add(&hooks.join(&name), "/.git/hooks", from);
             }
         }
     }
 }
 
-/// Where the links lead that are settings in `home` by their names, and these names.
-fn links_of_settings(home: &TreePath) -> Vec<(TreePath, TreePath)> {
+/// The links that are settings in `home` by their names.
+fn links_of_settings(home: &TreePath) -> Vec<TreePath> {
     const FOLDERS: [&str; 6] =
         ["", ".config", ".config/systemd", ".config/autostart", ".local/bin", ".local/share/applications"];
     let mut found = Vec::new();
     for folder in FOLDERS.iter().filter_map(|folder| home.resolve(folder.as_bytes())) {
         let is_setting = |name: &[u8]| folder != *home || name.starts_with(b".") || name == b"bin";
         let links = entries(&folder, |kind| kind == FileType::Symlink, INNER_MAX);
-        for at in links.iter().filter(|name| is_setting(name)).map(|name| folder.join(name)) {
-            let there = std::fs::canonicalize(OsStr::from_bytes(at.as_bytes())).ok();
-            let there = there.and_then(|target| TreePath::parse(target.as_os_str().as_bytes()));
-            found.extend(there.or_else(|| leads_to_nothing(&at)).map(|target| (target, at.clone())));
-        }
+        found.extend(links.iter().filter(|name| is_setting(name)).map(|name| folder.join(name)));
     }
     found
-}
-
-/// Where the link at `at` leads, if that is not there.
-fn leads_to_nothing(at: &TreePath) -> Option<TreePath> {
-    let mut at = at.clone();
-    for _ in 0..LINKS_MAX {
-        let text = match rustix::fs::readlinkat(CWD, at.as_bytes(), Vec::new()) {
-            Ok(text) => text.into_bytes(),
-            Err(Errno::NOENT) => return Some(at),
-            Err(_) => return None,
-        };
-        let target = at.parent()?.resolve(&text)?;
-        let folder = std::fs::canonicalize(OsStr::from_bytes(target.parent()?.as_bytes())).ok()?;
-        at = TreePath::parse(folder.as_os_str().as_bytes())?.join(target.name());
-    }
-    None
 }
 
 /// Whether `folder` is a repository without a working tree, by what git knows one.
@@ -306,9 +348,17 @@ pub(crate) fn is_repository(has: impl Fn(&'static str) -> bool) -> bool {
     has(head) && (has(common) || (has(objects) && has(refs)))
 }
 
-/// Whether something that is guarded may be in `folder`, by the names of its entries.
-fn may_begin_guarded(folder: &TreePath) -> bool {
-    list(folder).is_none_or(|list| list.enumerate().any(|(at, (name, _))| at >= LISTED_MAX || begins_guarded(&name)))
+/// The names in `folder` by which something that is guarded may begin, in small letters; `None` if they are too many to be read, or cannot
+/// be.
+fn beginnings(folder: &TreePath) -> Option<HashSet<Vec<u8>>> {
+    let mut found = HashSet::new();
+    for (at, (name, _)) in list(folder)?.enumerate() {
+        if at >= LISTED_MAX {
+            return None;
+        }
+        found.extend(guarded_beginning(&name));
+    }
+    Some(found)
 }
 
 /// Opens to read, so that nobody sees by the time of the last access that this was looked at.
@@ -324,7 +374,7 @@ pub(crate) fn entries(folder: &TreePath, is_wanted: impl Fn(FileType) -> bool, m
 }
 
 /// The names and kinds of the entries of a folder, if it can be listed.
-fn list(folder: &TreePath) -> Option<impl Iterator<Item = (Vec<u8>, FileType)>> {
+pub(crate) fn list(folder: &TreePath) -> Option<impl Iterator<Item = (Vec<u8>, FileType)>> {
     let listing = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok())?;
     let named = listing.flatten().map(|entry| (entry.file_name().to_bytes().to_vec(), entry.file_type()));
     Some(named.filter(|(name, _)| !matches!(name.as_slice(), b"." | b"..")))

@@ -8,7 +8,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`write_rules`]; what projects grant: [`grants`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
-//! * What can only run here: [`remote_ability`], `formats`, `listening`, `clones`. What tasks lock: `locks`.
+//! * What can only run here: [`remote_ability`], `formats`, `listening`, `clones`. What tasks lock: `locks`. What was not executed: `not_executed`.
 //! * What was called off, since it cannot be done elsewhere: [`unable`], `falling_back`; what makes that possible: [`hold`].
 //! * What waits for workers since it may not run here: `absence`. A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
@@ -55,6 +55,7 @@ mod listening;
 mod locks;
 mod mounts;
 pub mod networks;
+mod not_executed;
 mod offers;
 pub mod outputs;
 mod own_pool;

@@ -17,12 +17,13 @@ use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
+use crate::snapshot::disk::walk;
 use crate::snapshot::patiently;
 use crate::stdio;
 use crate::views::{Counted, Seen};
 use base::path::printable;
 use base::{Time, TreePath};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -375,7 +376,9 @@ impl Locks {
         }
         let wanted = Held::of(request);
         if !self.files.contains_key(&path) {
-            let stat = match rustix::fs::stat(path.as_bytes()) {
+            // The policy is asked about what is locked, and not about a link that leads there: a task may have made it.
+            let found = walk(&path, &mut |_| {}).ok_or_else(|| not(format!("it locks {path}, which leads nowhere")))?;
+            let stat = match rustix::fs::lstat(found.as_bytes()) {
                 Err(Errno::NOENT | Errno::NOTDIR) => return self.take_new(new, &path),
                 found => {
                     found.map_err(|error| not(format!("it locks {path}, which cannot be looked at here: {error}")))?
@@ -383,11 +386,11 @@ impl Locks {
             };
             let directory = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
             let facts = FileFacts { uid: stat.st_uid, mode: stat.st_mode & 0o7777, directory };
-            if !matches!(gate.access(&path, &facts), Access::Allow) {
-                return Err(not(format!("it locks {path}, which the read policy keeps here")));
+            if !matches!(gate.access(&found, &facts), Access::Allow) {
+                return Err(not(format!("it locks {found}, which the read policy keeps here")));
             }
             let fd =
-                open(&path).map_err(|error| not(format!("it locks {path}, which cannot be opened here: {error}")))?;
+                open(&found).map_err(|error| not(format!("it locks {path}, which cannot be opened here: {error}")))?;
             self.files.insert(path.clone(), File { fd, held: Vec::new() });
         }
         let Some(file) = self.files.get_mut(&path) else { return Ok(()) };
@@ -527,10 +530,11 @@ impl File {
     }
 }
 
-/// For writing if that is allowed: locks of ranges want it.
+/// For writing if that is allowed: locks of ranges want it. Follows no link.
 fn open(path: &TreePath) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let open = |mode| patiently(|| rustix::fs::open(path.as_bytes(), mode | flags, Mode::empty()));
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let open = |mode| patiently(|| rustix::fs::openat2(CWD, path.as_bytes(), mode | flags, Mode::empty(), resolve));
     open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))
 }
 

@@ -379,8 +379,7 @@ pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>], daemon:
     let cwd = TreePath::parse(&command.cwd)?;
     command.argv = remote_ability::unwrap(&command.argv).to_vec();
     let program = profile::identify(&command.argv, &command.env, &cwd).ok();
-    // What may be written does not depend on whose the workers are.
-    Some(rules(scope(&command, &cwd, program.as_ref(), Trust::Own, daemon), &cwd, allow_write, daemon))
+    Some(rules(scope(&command, &cwd, program.as_ref(), daemon.trust(), daemon), &cwd, allow_write, daemon))
 }
 
 /// What a command is about.
@@ -406,7 +405,7 @@ fn scope(
         program: &programs,
         trust,
     };
-    let mut scope = Scope::new(&input, &Disk::default());
+    let mut scope = Scope::new(&input, &Disk::of(&daemon.committer));
     scope.closed.extend_from_slice(&daemon.config.closed);
     scope.closes_all = command.umask & CLOSES_ALL == CLOSES_ALL;
     if let Some(project) = &scope.project {

@@ -15,6 +15,7 @@ use crate::hold::Hold;
 use crate::input::Input;
 use crate::link::{Link, Reach};
 use crate::locks::TaskLocks;
+use crate::not_executed::contradiction;
 use crate::outputs::{Differs, Output, REPEATED_DIFFERENTLY, Stream, with_lost_output};
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::race::{self, Contestant};
@@ -396,6 +397,12 @@ impl Session {
         !must_go && self.daemon.settings.choices().prefer == Prefer::Auto
     }
 
+    /// What a worker could not execute is looked at here.
+    async fn doubt(&self, outcome: Outcome) -> Outcome {
+        let Outcome::NotExecuted(failed) = &outcome else { return outcome };
+        contradiction(&self.plan.command, &failed.message).await.map_or(outcome, Outcome::Lost)
+    }
+
     fn fail(&self, why: String) -> Reply {
         self.stop.stop();
         Reply::Failed { message: why, code: CODE_FAILED }
@@ -476,7 +483,7 @@ impl Session {
         record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         self.learn_from(&outcome, &joined, record);
-        outcome
+        self.doubt(outcome).await
     }
 
     /// The command ends before its launch is at the hub, which may not know what was to go with it.

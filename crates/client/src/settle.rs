@@ -14,7 +14,7 @@ use crate::serve::blocking;
 use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
-use crate::write_rules::{Directories, WriteRules};
+use crate::write_rules::{Directories, NamesWithin, WriteRules};
 use base::delta::FileChange;
 use base::{Action, Attr, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::fs::File;
@@ -180,7 +180,7 @@ pub(crate) async fn settle_ended(
         let (contents, why) = (&Spooled(&spool), "");
         let (task, argv) = (ended.task, ended.argv.as_slice());
         let keep = Keep { task, argv, status, delta: &delta, contents, write: &write, why, at: now };
-        commit(&daemon, &keep, &spool, &ended)
+        commit(&daemon, &keep, &spool, &ended, &|| directories.forget())
     };
     let done = blocking(work).await.unwrap_or_else(|| Err(wrong("the client daemon failed".into())));
     done.map(Some)
@@ -237,19 +237,40 @@ fn mode_at(path: &TreePath) -> u32 {
     stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode))
 }
 
+/// What is asked of the committer.
+fn request<'a>(keep: &Keep<'a>, ended: &Ended, evidence: &'a dyn Evidence) -> Request<'a> {
+    Request {
+        task: keep.task,
+        status: keep.status,
+        delta: keep.delta,
+        evidence,
+        contents: keep.contents,
+        write: keep.write,
+        durable: ended.durable,
+        launch: ended.launch,
+        now: keep.at,
+    }
+}
+
 /// Commits what would be kept if that failed, unless the task read something that cannot be relied on.
-fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Result<Report, NotCommitted> {
+fn commit(
+    daemon: &Daemon,
+    keep: &Keep<'_>,
+    spool: &Spool,
+    ended: &Ended,
+    forget: &dyn Fn(),
+) -> Result<Report, NotCommitted> {
     let committer: &Committer = &daemon.committer;
     let _committing = daemon.records.figures.committing(keep.task);
     let views = daemon.server.views();
     let (seen, unchanged);
     let evidence: Result<&dyn Evidence, CommitError> = match &ended.trust {
         Trust::Views => {
-            seen = Seen(views, &ended.at_end.locked, ended.launch);
+            seen = Seen(views, &ended.at_end.locked, ended.launch, NamesWithin::of(&ended.write));
             Ok(&seen)
         }
         Trust::Since(since) => {
-            unchanged = Unchanged(*since);
+            unchanged = Unchanged(*since, Some(NamesWithin::of(&ended.write)));
             Ok(&unchanged)
         }
         Trust::ReadWhileChanged(path) => Err(CommitError::ReadWhileChanged(path.clone())),
@@ -257,17 +278,10 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
     };
     let committed = match evidence {
         Err(error) => Err(error),
-        Ok(evidence) => committer.commit(&Request {
-            task: keep.task,
-            status: keep.status,
-            delta: keep.delta,
-            evidence,
-            contents: keep.contents,
-            write: keep.write,
-            durable: ended.durable,
-            launch: ended.launch,
-            now: keep.at,
-        }),
+        Ok(evidence) => {
+            let request = request(keep, ended, evidence);
+            committer.commit_asking_again(&request, forget)
+        }
     };
     match committed {
         Ok(report) => {
@@ -345,7 +359,7 @@ impl AtEnd {
 }
 
 /// What the client's views know of what its tasks saw, and what the task has locked.
-struct Seen<'a>(&'a Views, &'a Locked, Time);
+struct Seen<'a>(&'a Views, &'a Locked, Time, NamesWithin<'a>);
 
 impl Evidence for Seen<'_> {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
@@ -354,6 +368,10 @@ impl Evidence for Seen<'_> {
 
     fn is_locked(&self, path: &TreePath) -> bool {
         self.1.paths.contains(path)
+    }
+
+    fn may_show_at_all(&self, file: (u64, u64), names: u32) -> bool {
+        self.3.has_all(file, names)
     }
 
     fn kept_free(&self) -> &[TreePath] {
@@ -374,9 +392,9 @@ impl Evidence for Seen<'_> {
 const CLOCK_GRAIN_NS: i64 = 1_000_000_000;
 
 /// What a task saw whose daemon is no more, as far as it can be told: what has not been changed since.
-struct Unchanged(Time);
+struct Unchanged<'a>(Time, Option<NamesWithin<'a>>);
 
-impl Evidence for Unchanged {
+impl Evidence for Unchanged<'_> {
     fn stamp_of(&self, path: &TreePath, _: Seq) -> Option<Stamp> {
         let now = Stamp::of(&stat_at(path.as_bytes()).ok()?);
         (now.ctime.plus(CLOCK_GRAIN_NS) < self.0).then_some(now)
@@ -384,6 +402,10 @@ impl Evidence for Unchanged {
 
     fn may_replace_new(&self) -> bool {
         false
+    }
+
+    fn may_show_at_all(&self, file: (u64, u64), names: u32) -> bool {
+        self.1.as_ref().is_none_or(|within| within.has_all(file, names))
     }
 }
 
@@ -469,10 +491,10 @@ mod tests {
         std::fs::write(&file, b"x").unwrap();
         let path = TreePath::parse(file.as_os_str().as_encoded_bytes()).unwrap();
         let now = Time(now_nanos());
-        let later = Unchanged(now.plus(10 * CLOCK_GRAIN_NS));
+        let later = Unchanged(now.plus(10 * CLOCK_GRAIN_NS), None);
         assert_eq!(later.stamp_of(&path, Seq(1)).unwrap().size, 1);
-        assert!(Unchanged(now).stamp_of(&path, Seq(1)).is_none());
-        assert!(Unchanged(Time(i64::MIN)).stamp_of(&path, Seq(1)).is_none());
+        assert!(Unchanged(now, None).stamp_of(&path, Seq(1)).is_none());
+        assert!(Unchanged(Time(i64::MIN), None).stamp_of(&path, Seq(1)).is_none());
         assert!(!later.may_replace_new() && later.stamp_of(&path.join(b"gone"), Seq(1)).is_none());
     }
 }

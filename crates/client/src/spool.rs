@@ -4,7 +4,7 @@
 //! A large file that is announced before its blocks come ([`Spool::expect`]) gets a file without a name of its own, each block where it
 //! belongs: such a one is put into place by a link, and not written a second time.
 
-use crate::commit::Measure;
+use crate::commit::{BYTES_MAX, Measure};
 use base::{Content, Digest, Recipe, codec::Encode};
 use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
@@ -26,6 +26,16 @@ const WHOLE_BYTES_MIN: u64 = 4 << 20;
 const WHOLES_MAX: usize = 64;
 /// Bytes of objects that are taken before it is known what files are to come.
 const UNANNOUNCED_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes that files can be said to have, with what is beside them: no commit takes more.
+const ANNOUNCED_BYTES_MAX: u64 = BYTES_MAX + BYTES_MAX / 8;
+/// What an object costs at least, in bytes: as much is kept of it beside its own.
+const OBJECT_BYTES_MIN: u64 = 128;
+/// After so many bytes it is asked again how much room there is on the disk, and this much of it is left to others, or a part of a small one.
+const ROOM_STEP_BYTES: u64 = 4 << 20;
+const LEFT_BYTES: u64 = 256 << 20;
+const LEFT_PART: u64 = 8;
+/// Bytes of a hole that are compared at once.
+const COMPARED_BYTES: usize = 64 << 10;
 /// What names, recipes and the like may add to a file's bytes: for each file, and for each sixteen bytes of it one.
 pub(crate) const BESIDE_FILE_BYTES: u64 = 4 << 10;
 
@@ -37,6 +47,8 @@ pub struct Spool {
     memory_bytes: usize,
     file: Option<File>,
     file_bytes: u64,
+    /// Bytes that may still be written before it is asked what room there is.
+    room_bytes: u64,
     filed: HashMap<Digest, Filed>,
     /// Bytes of objects that are still taken: what comes beyond that is of no file that was announced.
     bytes_left: u64,
@@ -78,6 +90,7 @@ impl Spool {
             memory_bytes: 0,
             file: None,
             file_bytes: 0,
+            room_bytes: 0,
             filed,
             bytes_left,
             announced,
@@ -86,9 +99,25 @@ impl Spool {
         }
     }
 
-    /// Takes this many bytes more than the files that are announced have.
+    /// Takes this many bytes more than the files that are announced have, as far as a commit takes so many.
     pub fn allow(&mut self, bytes: u64) {
-        self.bytes_left = self.bytes_left.saturating_add(bytes);
+        self.bytes_left = self.bytes_left.saturating_add(bytes).min(ANNOUNCED_BYTES_MAX);
+    }
+
+    /// Whether so many bytes more may go to the disk, on which others need room as well.
+    fn take_room(&mut self, bytes: u64) -> io::Result<()> {
+        if self.room_bytes < bytes {
+            let room = Room::at(&self.folder)?;
+            let left = room.bytes.saturating_sub(LEFT_BYTES.min(room.all_bytes / LEFT_PART));
+            let left = if room.is_unbounded { u64::MAX } else { left };
+            if left < bytes {
+                let why = format!("a result finds no room in {}", self.folder.display());
+                return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+            }
+            self.room_bytes = ROOM_STEP_BYTES.min(left).max(bytes);
+        }
+        self.room_bytes -= bytes;
+        Ok(())
     }
 
     /// Files of these contents and lengths are to come.
@@ -144,6 +173,8 @@ impl Spool {
     /// Writes a block where it belongs, in the large files from this number on. Returns where it is then.
     fn put_into_wholes(&mut self, digest: Digest, bytes: &[u8], first: usize) -> io::Result<Option<Filed>> {
         let (mut filed, mut done) = (None, HashSet::new());
+        let count = self.wanted.get(&digest).map_or(0, |places| places.iter().filter(|(at, ..)| *at >= first).count());
+        self.take_room((bytes.len() as u64).saturating_mul(count as u64))?;
         let places = self.wanted.get(&digest).into_iter().flatten().filter(|(number, ..)| *number >= first);
         for (number, offset, len) in places.copied() {
             let Some(whole) = self.wholes.get_mut(number) else { continue };
@@ -196,7 +227,7 @@ impl Spool {
         if self.has(&digest) {
             return Ok(());
         }
-        let left = self.bytes_left.checked_sub(bytes.len() as u64);
+        let left = self.bytes_left.checked_sub(OBJECT_BYTES_MIN.max(bytes.len() as u64));
         let more = || io::Error::new(io::ErrorKind::InvalidData, "a result is larger than its files were said to be");
         self.bytes_left = left.ok_or_else(more)?;
         if let Some(filed) = self.put_into_wholes(digest, bytes, 0)? {
@@ -213,6 +244,7 @@ impl Spool {
             self.memory.insert(digest, bytes.to_vec());
             return Ok(());
         }
+        self.take_room(bytes.len() as u64)?;
         let file = match &mut self.file {
             Some(file) => file,
             None => self.file.insert(tempfile_in(&self.folder)?),
@@ -290,19 +322,26 @@ impl Spool {
             if at >= from {
                 break;
             }
-            let mut there = vec![0; piece.len.min(from - at) as usize];
-            match file.read_exact_at(&mut there, at) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-                other => other?,
-            }
-            let same = match piece.block {
-                None => there.iter().all(|byte| *byte == 0),
-                Some(digest) if there.len() as u64 == piece.len => Digest::of(&there) == digest,
-                Some(digest) => match self.get(&digest) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-                    bytes => bytes?.starts_with(&there),
-                },
+            let len = piece.len.min(from - at);
+            let Some(digest) = piece.block else {
+                if !is_hole(file, at, len)? {
+                    return Ok(false);
+                }
+                at = at.saturating_add(piece.len);
+                continue;
             };
+            if len > base::BLOCK_BYTES_MAX as u64 {
+                return Ok(false);
+            }
+            let mut there = vec![0; len as usize];
+            if !read_at(file, &mut there, at)? {
+                return Ok(false);
+            }
+            let begins = || match self.get(&digest) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+                bytes => bytes.map(|bytes| bytes.starts_with(&there)),
+            };
+            let same = if len == piece.len { Digest::of(&there) == digest } else { begins()? };
             if !same {
                 return Ok(false);
             }
@@ -354,6 +393,31 @@ impl Spool {
     }
 }
 
+/// Reads all of these bytes; false if the file ends before.
+fn read_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<bool> {
+    match file.read_exact_at(bytes, at) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
+/// Whether `len` bytes of the file from `at` on are there, and zeros. A recipe may say of any length that it is a hole.
+fn is_hole(file: &File, at: u64, len: u64) -> io::Result<bool> {
+    let end = at.saturating_add(len);
+    if file.metadata()?.len() < end {
+        return Ok(false);
+    }
+    let (mut at, mut there) = (at, vec![0; COMPARED_BYTES.min(len as usize)]);
+    while at < end {
+        let len = (end - at).min(there.len() as u64) as usize;
+        if !read_at(file, &mut there[..len], at)? || there[..len].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += len as u64;
+    }
+    Ok(true)
+}
+
 fn missing(digest: &Digest) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, format!("the result lacks the object {digest}"))
 }
@@ -382,114 +446,4 @@ fn tempfile_in(folder: &std::path::Path) -> io::Result<File> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use base::Piece;
-    use std::io::Read;
-    use std::os::fd::AsFd;
-
-    #[test]
-    fn large_results_go_to_a_file_and_come_back() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut spool = Spool::new(folder.path().to_owned());
-        let blocks: Vec<Vec<u8>> = (0..12u8).map(|number| vec![number; 1 << 20]).collect();
-        let mut pieces = Vec::new();
-        for block in &blocks {
-            spool.put(Digest::of(block), block).expect("kept");
-            pieces.push(Piece { len: block.len() as u64, block: Some(Digest::of(block)) });
-        }
-        pieces.push(Piece { len: 5000, block: None });
-        let recipe = Recipe { size: pieces.iter().map(|piece| piece.len).sum(), pieces };
-        let name = Digest::of(&recipe.to_bytes());
-        spool.put(name, &recipe.to_bytes()).expect("kept");
-        let out = folder.path().join("out");
-        spool.write_from(&Content::Recipe(name), 1 << 20, &File::create(&out).expect("made")).expect("written");
-        let mut written = Vec::new();
-        File::open(&out).expect("there").read_to_end(&mut written).expect("read");
-        assert_eq!(written.len() as u64, recipe.size - (1 << 20));
-        assert!(written.starts_with(&blocks[1]) && written.ends_with(&[0; 5000]));
-
-        let whole = folder.path().join("whole");
-        let content = Content::Recipe(name);
-        spool.write_from(&content, 0, &File::create(&whole).expect("made")).expect("written");
-        let whole = File::options().read(true).write(true).open(&whole).expect("there");
-        let begins = |from| spool.begins_as(&content, from, &whole).expect("compared");
-        assert!(begins(0) && begins(1) && begins((3 << 20) + 7) && begins(recipe.size) && begins(recipe.size - 1));
-        whole.write_all_at(b"x", 3 << 20).expect("written");
-        assert!(begins(3 << 20) && !begins((3 << 20) + 7));
-        whole.set_len(5).expect("cut");
-        assert!(begins(5) && !begins(6));
-    }
-
-    #[test]
-    fn a_large_file_that_was_announced_is_linked_once() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let held = File::open(folder.path()).expect("there");
-        let mut spool = Spool::new(folder.path().to_owned());
-        let blocks: Vec<Vec<u8>> = [1u8, 2, 1, 3].map(|number| vec![number; 1 << 20]).to_vec();
-        let piece = |block: &Vec<u8>| Piece { len: block.len() as u64, block: Some(Digest::of(block)) };
-        let mut pieces: Vec<Piece> = blocks.iter().map(piece).collect();
-        pieces.push(Piece { len: 5000, block: None });
-        let recipe = Recipe { size: pieces.iter().map(|piece| piece.len).sum(), pieces };
-        let name = Digest::of(&recipe.to_bytes());
-        let content = Content::Recipe(name);
-        spool.put(Digest::of(&blocks[1]), &blocks[1]).expect("kept: a block that comes first");
-        spool.expect([(content, recipe.size)].into_iter()).expect("noted");
-        spool.put(name, &recipe.to_bytes()).expect("kept");
-        spool.put(Digest::of(&blocks[0]), &blocks[0]).expect("kept");
-        let link = |spool: &Spool, name: &[u8]| spool.link_to(&content, held.as_fd(), name).expect("tried");
-        assert!(!link(&spool, b"early"), "a block is missing");
-        spool.put(Digest::of(&blocks[3]), &blocks[3]).expect("kept");
-        assert!(link(&spool, b"whole") && !link(&spool, b"twice"), "two files are not one");
-        let expected = [&blocks.concat()[..], &[0; 5000]].concat();
-        assert!(std::fs::read(folder.path().join("whole")).expect("there") == expected);
-        let rights = rustix::fs::fcntl_getfl(&spool.wholes[0].file).expect("open");
-        assert!(!rights.intersects(rustix::fs::OFlags::RDWR), "nobody writes it any more");
-        let copy = folder.path().join("copy");
-        spool.write_from(&content, 0, &File::create(&copy).expect("made")).expect("written");
-        assert!(std::fs::read(&copy).expect("there") == expected);
-    }
-
-    #[test]
-    fn a_result_is_no_larger_than_it_was_said_to_be() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut spool = Spool::new(folder.path().to_owned());
-        spool.bytes_left = 10;
-        let block = vec![7u8; 1 << 20];
-        let refused = spool.put(Digest::of(&block), &block).expect_err("more than is announced");
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
-        spool.expect([(Content::Recipe(Digest([1; 32])), 2 << 20)].into_iter()).expect("noted");
-        spool.put(Digest::of(&block), &block).expect("that is of the file");
-        // A recipe that says less of a block than the block has.
-        let piece = Piece { len: 5, block: Some(Digest::of(&block)) };
-        let recipe = Recipe { size: 10, pieces: vec![piece; 2] };
-        let name = Digest::of(&recipe.to_bytes());
-        spool.put(name, &recipe.to_bytes()).expect("kept");
-        assert_eq!(spool.measure(&Content::Recipe(name)).expect("measured"), Measure { len: 10, data: 10 });
-        let out = File::create(folder.path().join("out")).expect("made");
-        assert!(spool.write_from(&Content::Recipe(name), 0, &out).is_err());
-        assert_eq!(out.metadata().expect("there").len(), 0, "nothing of it is written");
-    }
-
-    #[test]
-    fn a_recipe_that_is_larger_than_its_file_gets_no_file() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut spool = Spool::new(folder.path().to_owned());
-        let block = vec![7u8; 1 << 20];
-        let piece = Piece { len: 1 << 20, block: Some(Digest::of(&block)) };
-        let recipe = Recipe { size: 64 << 20, pieces: vec![piece; 64] };
-        let name = Digest::of(&recipe.to_bytes());
-        spool.expect([(Content::Recipe(name), 5 << 20)].into_iter()).expect("noted");
-        spool.put(name, &recipe.to_bytes()).expect("kept");
-        spool.put(Digest::of(&block), &block).expect("kept");
-        assert!(spool.wholes.is_empty(), "5 MiB were announced");
-    }
-
-    #[test]
-    fn forged_objects_are_refused() {
-        let mut spool = Spool::new(std::env::temp_dir());
-        let refused = spool.put(Digest::of(b"a"), b"b").expect_err("another hash");
-        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
-        assert_eq!(spool.get(&Digest::of(b"a")).expect_err("not there").kind(), io::ErrorKind::NotFound);
-    }
-}
+mod tests;

@@ -1,16 +1,23 @@
 //! The write policy, with the facts that it asks for: who owns what is there, and what the user's own rights allow.
 
+mod directories;
+mod names;
+
+pub use directories::Directories;
+use directories::OTHERS_READ;
+pub use names::NamesWithin;
+
 use crate::commit;
-use crate::guard::{Guard, REPOSITORY, Walks, entries, is_bare, is_repository};
+use crate::guard::{Guard, Walks, entries};
 use crate::policy::{
-    Access, FileFacts, ReadPolicy, Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_in, guarded_way,
-    is_of_integration,
+    Access, Denial, FileFacts, ReadPolicy, Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_folder,
+    guarded_in, guarded_way, is_of_integration, is_within_git,
 };
-use base::{Action, Change, Delta, TreePath};
+use crate::snapshot::{is_in_tests, is_of_project, secret_in_project};
+use base::TreePath;
 use rustix::fs::{Access as Rights, AtFlags, CWD, FileType, Stat, accessat, statat};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Entries of a folder that are looked at before it is moved.
 const MOVED_MAX: usize = 10_000;
@@ -52,10 +59,16 @@ impl WriteRules {
 
     /// What becomes of a change at `path`, of a delta that has these `directories`. Looks at the file system.
     pub fn decide(&self, path: &TreePath, directories: &Directories<'_>) -> commit::WriteDecision {
-        if let Some(reason) = directories.sources.contains(path).then(|| self.keeps_name(path)).flatten() {
+        let kept = || directories.sources.contains(path).then(|| self.keeps_name(path, directories)).flatten();
+        if let Some(reason) = kept().or_else(|| self.keeps_closed(path, directories)) {
             return commit::WriteDecision::Refuse(reason);
         }
-        let facts = WriteFacts { is_no_root: self.is_no_root(path, directories), ..facts(path, directories) };
+        let is_named = |path: &TreePath| self.policy.scope().is_named_itself(path);
+        let facts = WriteFacts {
+            is_no_root: self.is_no_root(path, directories),
+            goes_with_all: directories.goes_with_all(path, is_named),
+            ..facts(path, directories)
+        };
         match self.policy.decide(path, &facts) {
             WriteDecision::Commit if self.policy.is_allowed(path) => commit::WriteDecision::Commit,
             WriteDecision::Commit if facts.goes_with_all => commit::WriteDecision::Commit,
@@ -77,34 +90,51 @@ impl WriteRules {
 
 impl WriteRules {
     /// Why what is at `path` is not to be called otherwise, or as well: it has something that commands elsewhere may not read, and would by
-    /// another name. Within the project it is as secret by any name.
-    fn keeps_name(&self, path: &TreePath) -> Option<String> {
+    /// another name. In the project a name makes a difference to files that are secret by what they hold: among tests they are lent, and
+    /// some are not known for what they are.
+    fn keeps_name(&self, path: &TreePath, directories: &Directories<'_>) -> Option<String> {
         let scope = self.policy.scope();
-        if self.policy.is_allowed(path) || scope.in_project(path) {
+        if self.policy.is_allowed(path) {
             return None;
         }
-        let read = ReadPolicy::new(scope.clone());
-        let (mut ahead, mut looked_at) = (vec![path.clone()], 0);
-        while let Some(at) = ahead.pop() {
-            looked_at += 1;
-            if looked_at > MOVED_MAX {
-                return Some(format!("has more than {MOVED_MAX} files in it, which a command elsewhere may not move"));
-            }
-            let Ok(stat) = statat(CWD, at.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
-            let (uid, mode, directory) = (stat.st_uid, stat.st_mode & 0o7777, is_directory(stat));
-            let kind = FileType::from_raw_mode(stat.st_mode);
-            if !directory && kind != FileType::RegularFile {
-                continue;
-            }
-            if let Access::Deny(denial) = read.decide(&at, &FileFacts { uid, mode, directory }) {
-                return Some(format!("may not be read elsewhere, by another name either: {}", denial.reason()));
-            }
-            if directory {
-                let names = entries(&at, |_| true, MOVED_MAX);
-                ahead.extend(names.iter().map(|name| at.join(name)));
-            }
+        if scope.in_project(path) {
+            let is_folder = stat(path).is_some_and(is_directory);
+            let matters = !is_folder || self.comes_among_tests(path, directories);
+            let root = self.policy.roots().find(|root| path.is_within(root));
+            // What everybody has who has the project may be called as its owners like.
+            let is_secret = |at: &TreePath, stat: Stat| match is_directory(stat) {
+                true => None,
+                false => secret_in_project(at).filter(|_| !is_of_project(at, root)),
+            };
+            return matters.then(|| denied_in(path, is_secret)).flatten();
         }
-        None
+        let read = ReadPolicy::new(scope.clone());
+        denied_in(path, |at, stat| {
+            let (uid, mode, directory) = (stat.st_uid, stat.st_mode & 0o7777, is_directory(stat));
+            match read.decide(at, &FileFacts { uid, mode, directory }) {
+                Access::Deny(denial) => Some(denial),
+                Access::Allow | Access::Pass => None,
+            }
+        })
+    }
+
+    /// Whether the folder at `path` is moved to where a project's tests are, and was not there before.
+    fn comes_among_tests(&self, path: &TreePath, directories: &Directories<'_>) -> bool {
+        let is_among = |path: &TreePath| {
+            let inner = self.policy.roots().find_map(|root| path.join(b"x").relative_to(root).map(<[u8]>::to_vec));
+            inner.is_some_and(|inner| is_in_tests(&inner))
+        };
+        directories.moves_to(path).is_some_and(is_among) && !is_among(path)
+    }
+
+    /// Why what is at `path` is not opened to others: it is a secret, and one that is closed is not lent.
+    fn keeps_closed(&self, path: &TreePath, directories: &Directories<'_>) -> Option<String> {
+        let is_closed = || stat(path).is_some_and(|stat| stat.st_mode & OTHERS_READ == 0);
+        if !directories.opened.contains(path) || self.policy.is_allowed(path) || !is_closed() {
+            return None;
+        }
+        let denial = secret_in_project(path)?;
+        Some(format!("is opened to others, and may not be read elsewhere: {}", denial.reason()))
     }
 
     /// Whether `path` is where continuous integration would look in a repository, and no repository is there.
@@ -114,7 +144,8 @@ impl WriteRules {
         is_of_integration(name)
             && !self.policy.folders().any(|root| *root == folder)
             && !directories.makes(&git)
-            && statat(CWD, git.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_err()
+            && stat(&git).is_none()
+            && directories.was(&git).is_none_or(|git| stat(&git).is_none())
     }
 
     /// What a change at `path`, which the policy lets through by its name, is of what is guarded.
@@ -122,158 +153,119 @@ impl WriteRules {
         let mut guard = wire::lock(&directories.guard);
         let (is_new, guard) = (guard.is_none(), guard.get_or_insert_default());
         if is_new {
-            guard.look_at_project(self.policy.folders(), self.policy.home());
-            for root in self.policy.roots() {
-                let found = self.walks.found_in(root);
-                found.iter().for_each(|folder| guard.look_at(folder, self.policy.home()));
-            }
+            self.look_around(guard);
         }
         let moves = directories.moved.contains(path);
         if let Some(way) = guarded_way(path).filter(|_| moves || directories.files.contains(path)) {
             return Some(way.to_owned());
         }
-        if directories.brings_folder_into_git(path) {
+        if let Some(folder) = guarded_folder(path).filter(|_| directories.brings_folder(path)) {
+            return Some(folder.to_owned());
+        }
+        if directories.rearranges_git(path) {
             return Some(".git".to_owned());
         }
         if let Some(folder) = directories.makes_repository(path) {
             return Some(format!("git would take {folder} for a repository, with settings of its own"));
         }
+        if self.policy.is_environment(path) && directories.leads_elsewhere(path) {
+            return Some("an environment is found by it".to_owned());
+        }
         if let Some(name) = self.policy.variable_of_settings(path) {
             return Some(format!("settings, as {name} says"));
         }
-        if let Some(at) = self.policy.home().and_then(|home| guard.led_from_home(path, home, self.policy.roots())) {
-            return Some(format!("it is what {at} leads to"));
+        // What is in a folder that is moved is what it was before.
+        let was = directories.was(path);
+        let meant = std::iter::once(path).chain(&was).find_map(|at| self.guards_at(guard, at, path, directories));
+        meant.or_else(|| guard.on_way(path).filter(|_| leads_away(path, directories)))
+    }
+
+    fn look_around(&self, guard: &mut Guard) {
+        let home = self.policy.home();
+        guard.look_at_project(self.policy.folders(), home);
+        for root in self.policy.roots() {
+            let found = self.walks.found_in(root);
+            found.iter().for_each(|folder| guard.look_at(folder, home));
         }
-        let meaning = guard.meaning(path, self.policy.home())?;
-        let is_folder = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_directory);
-        match guarded(&meaning) {
-            Some(name) => Some(name.to_owned()),
-            // The folder that leads there: what is in it may change, but no other comes in its place.
-            None => guarded_way(&meaning).filter(|_| moves || !is_folder).map(str::to_owned),
+        if let Some(home) = home {
+            guard.look_at_home(home, &self.walks);
         }
+        for (at, name) in &self.policy.scope().settings {
+            guard.add_way_of_settings(at, name);
+        }
+    }
+
+    /// The same of what is at `at`, which the delta has at `path`, by where it is.
+    fn guards_at(
+        &self,
+        guard: &mut Guard,
+        at: &TreePath,
+        path: &TreePath,
+        directories: &Directories<'_>,
+    ) -> Option<String> {
+        if let Some(dot_file) = guard.led_from_home(at, self.policy.roots()) {
+            return Some(format!("it is what {dot_file} leads to"));
+        }
+        let meanings = guard.meanings(at, self.policy.home()).into_iter();
+        let meanings = meanings.filter(|meaning| !directories.goes_with(path, &meaning.from));
+        let meanings: Vec<TreePath> = meanings.map(|meaning| meaning.stands_for).collect();
+        if let Some(name) = meanings.iter().find_map(guarded) {
+            return Some(name.to_owned());
+        }
+        if guard.is_exhausted() {
+            return Some("nobody looks for that in so many folders".to_owned());
+        }
+        if at != path {
+            return None;
+        }
+        // The folder that leads there: what is in it may change, but no other comes in its place.
+        let moves = || directories.moved.contains(path) || !stat(path).is_some_and(is_directory);
+        if let Some(way) = meanings.iter().find_map(guarded_way).filter(|_| moves()) {
+            return Some(way.to_owned());
+        }
+        if meanings.iter().any(is_within_git) && directories.links_or_moves_folder(path) {
+            return Some(".git".to_owned());
+        }
+        let folder = meanings.iter().find_map(guarded_folder);
+        folder.filter(|_| directories.brings_folder(path)).map(str::to_owned)
     }
 }
 
-/// The directories of a delta.
-#[derive(Debug)]
-pub struct Directories<'a> {
-    /// All that it makes or changes.
-    all: HashSet<&'a TreePath>,
-    /// Where it puts a new or renamed one, and from where it takes one away: who owned what was there does not matter below them.
-    replaced: Vec<&'a TreePath>,
-    /// Where a link, another name or another folder comes to be, and from where something is moved away.
-    moved: HashSet<&'a TreePath>,
-    /// What is renamed, by what it is called then.
-    renamed: HashMap<&'a TreePath, &'a TreePath>,
-    /// Where it has files.
-    files: HashSet<&'a TreePath>,
-    /// What it removes.
-    removed: HashSet<&'a TreePath>,
-    /// What it makes that repositories have, by folder.
-    parts: HashSet<(TreePath, &'static str)>,
-    /// What it gives another name, and does not change otherwise.
-    linked: HashSet<&'a TreePath>,
-    /// What is called otherwise, or as well.
-    sources: HashSet<&'a TreePath>,
-    /// What is guarded around it; looked for with the first change.
-    guard: Mutex<Option<Guard>>,
-}
-
-impl<'a> Directories<'a> {
-    /// Those of `delta`.
-    pub fn of(delta: &'a Delta) -> Self {
-        let is_directory = |change: &&Change| matches!(change.action, Action::Directory { .. });
-        let all = delta.changes.iter().filter(is_directory).map(|change| &change.path).collect();
-        let replaced = delta.changes.iter().flat_map(|change| match &change.action {
-            Action::Directory { replaces: true, .. } => [Some(&change.path), None],
-            Action::Rename { from } => [Some(&change.path), Some(from)],
-            _ => [None, None],
-        });
-        let moved = delta.changes.iter().flat_map(|change| match &change.action {
-            Action::Rename { from } => [Some(&change.path), Some(from)],
-            Action::Symlink { .. } | Action::HardLink { .. } | Action::Directory { replaces: true, .. } => {
-                [Some(&change.path), None]
-            }
-            _ => [None, None],
-        });
-        let renames = delta.changes.iter().filter_map(|change| match &change.action {
-            Action::Rename { from } => Some((&change.path, from)),
-            _ => None,
-        });
-        let renamed = renames.collect();
-        let is_file = |change: &&Change| matches!(change.action, Action::File { .. } | Action::Fifo { .. });
-        let files = delta.changes.iter().filter(is_file).map(|change| &change.path).collect();
-        let is_removal = |change: &&Change| matches!(change.action, Action::Remove);
-        let removed = delta.changes.iter().filter(is_removal).map(|change| &change.path).collect();
-        let linked = delta.changes.iter().filter_map(|change| match &change.action {
-            Action::HardLink { to } => Some(to),
-            _ => None,
-        });
-        let mut linked: HashSet<&TreePath> = linked.collect();
-        for change in &delta.changes {
-            linked.remove(&change.path);
+/// Why what is at `path` may not be moved or named again for what it is, or has in it, by what `denial` says of each file and folder.
+fn denied_in(path: &TreePath, denial: impl Fn(&TreePath, Stat) -> Option<Denial>) -> Option<String> {
+    let (mut ahead, mut looked_at) = (vec![path.clone()], 0);
+    while let Some(at) = ahead.pop() {
+        looked_at += 1;
+        if looked_at > MOVED_MAX {
+            return Some(format!("has more than {MOVED_MAX} files in it, which a command elsewhere may not move"));
         }
-        let sources = delta.changes.iter().filter_map(|change| match &change.action {
-            Action::HardLink { to: source } | Action::Rename { from: source } => Some(source),
-            _ => None,
-        });
-        let sources = sources.collect();
-        let (moved, guard) = (moved.flatten().collect(), Mutex::default());
-        let replaced = replaced.flatten().collect();
-        let mut directories =
-            Self { all, replaced, moved, renamed, files, removed, parts: HashSet::new(), linked, sources, guard };
-        let made = delta.changes.iter().map(|change| &change.path).filter(|path| directories.makes(path));
-        let parts = made.filter_map(|path| Some((path.parent()?, part_of_repository(path)?)));
-        directories.parts = parts.collect();
-        directories
+        let Some(stat) = stat(&at) else { continue };
+        let is_folder = is_directory(stat);
+        if !is_folder && FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            continue;
+        }
+        if let Some(denial) = denial(&at, stat) {
+            return Some(format!("may not be read elsewhere, by another name either: {}", denial.reason()));
+        }
+        if is_folder {
+            let names = entries(&at, |_| true, MOVED_MAX);
+            ahead.extend(names.iter().map(|name| at.join(name)));
+        }
     }
-
-    /// The folder that what is made at `path`, with the rest, makes a repository of without a working tree: what in it is called `config`
-    /// may have been there before.
-    fn makes_repository(&self, path: &TreePath) -> Option<TreePath> {
-        let folder = path.parent().filter(|_| part_of_repository(path).is_some() && self.makes(path))?;
-        // Those within one are judged by where they are.
-        let is_new = !folder.components().any(|name| name == b".git") && !is_bare(&folder);
-        let is_there = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
-        let was = self.was(&folder);
-        let will_have = |part: &'static str| {
-            self.parts.contains(&(folder.clone(), part))
-                || is_there(&folder.join(part.as_bytes()))
-                || was.as_ref().is_some_and(|was| is_there(&was.join(part.as_bytes())))
-        };
-        (is_new && is_repository(will_have)).then_some(folder)
-    }
-
-    fn makes(&self, path: &TreePath) -> bool {
-        self.all.contains(path) || self.files.contains(path) || self.moved.contains(path)
-    }
-
-    /// Whether what is at `path` decides something in a folder that is removed with it.
-    fn goes_with_all(&self, path: &TreePath) -> bool {
-        self.removed.contains(path) && guarded_in(path).is_some_and(|(folder, _)| self.removed.contains(&folder))
-    }
-
-    /// Where what will be in the folder at `path` is now, if it is moved there.
-    fn was(&self, path: &TreePath) -> Option<TreePath> {
-        let mut at = std::iter::successors(Some(path.clone()), TreePath::parent);
-        let (to, from) = at.find_map(|at| self.renamed.get_key_value(&at))?;
-        from.resolve(path.relative_to(to)?)
-    }
-
-    /// Whether a folder is moved to `path`, which is where a repository may look for hooks and settings: what is in the folder is not
-    /// known by its names.
-    fn brings_folder_into_git(&self, path: &TreePath) -> bool {
-        let parts: Vec<&[u8]> = path.components().collect();
-        let Some(at) = parts.iter().position(|part| *part == b".git") else { return false };
-        let is_data = |part: &&[u8]| matches!(*part, b"refs" | b"logs" | b"objects");
-        let from = self.renamed.get(path).filter(|_| !parts.iter().skip(at + 1).take(1).any(is_data));
-        from.is_some_and(|from| statat(CWD, from.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_directory))
-    }
+    None
 }
 
-/// What of a repository an entry of this name is, whatever the case of its letters.
-fn part_of_repository(path: &TreePath) -> Option<&'static str> {
-    REPOSITORY.into_iter().find(|part| part.as_bytes().eq_ignore_ascii_case(path.name()))
+/// Whether what is found by way of `path` is elsewhere after the delta: a link comes to be there, or what has another name now, or a folder
+/// where a link is.
+fn leads_away(path: &TreePath, directories: &Directories<'_>) -> bool {
+    let is_no_folder = || stat(path).is_some_and(|stat| !is_directory(stat));
+    directories.leads_elsewhere(path)
+        || directories.files.contains(path)
+        || (directories.all.contains(path) && is_no_folder())
+}
+
+fn stat(path: &TreePath) -> Option<Stat> {
+    statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok()
 }
 
 fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {
@@ -287,7 +279,7 @@ fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {
             || may_write(path, &directories.replaced)
             || found.is_some_and(|stat| may_change(path, &stat)),
         new_repository: is_in_new_repository(path),
-        goes_with_all: directories.goes_with_all(path),
+        goes_with_all: false,
         is_no_root: false,
         in_folder_of_service: is_in_folder_of_run(path),
     }
@@ -343,7 +335,7 @@ fn is_in_new_repository(path: &TreePath) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Attr, Base, Change};
+    use base::{Action, Attr, Base, Change, Delta};
 
     #[test]
     fn another_name_needs_no_right_to_write_the_file() {

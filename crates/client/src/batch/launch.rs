@@ -9,6 +9,7 @@ use crate::allowance::Allowance;
 use crate::call_off::CallOff;
 use crate::link::Reach;
 use crate::listening;
+use crate::not_executed::contradiction;
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::record::TOLD_BYTES_MAX;
 use crate::serve::{Running, Taint, blocking, blocking_io};
@@ -206,7 +207,10 @@ async fn fly_once(way: &Arc<Way>, place: &Place, waits_until: Instant) -> Result
                 return Err(Grounded::never(format!("it cannot run elsewhere: {why}")));
             }
             Ok(Landing::TooLong(why)) => return Err(Grounded::never(why)),
-            Ok(Landing::NotExecuted(why, code)) => return Err(Grounded::Never { why, own: Some(Own::Exit(code)) }),
+            Ok(Landing::NotExecuted(why, code)) => match contradiction(&plan.command, &why).await {
+                Some(contradiction) => trouble = contradiction,
+                None => return Err(Grounded::Never { why, own: Some(Own::Exit(code)) }),
+            },
             // It may run, with its locks: the hub will tell what comes of it, and if it is away for long they are let go.
             Err(why) => {
                 plan.forget_sent(&way.daemon, &way.joined);

@@ -93,6 +93,10 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) attributes: Vec<Step>,
     pub(super) directories: Vec<Step>,
     pub(super) conflicts: Vec<Conflict>,
+    /// Where these are.
+    pub(super) conflict_paths: HashSet<TreePath>,
+    /// The folders above all changes, once that was asked.
+    pub(super) above_changes: Option<HashSet<TreePath>>,
     pub(super) notes: Vec<Note>,
 }
 
@@ -157,6 +161,8 @@ impl<'a, 'b> Planner<'a, 'b> {
             attributes: Vec::new(),
             directories: Vec::new(),
             conflicts: Vec::new(),
+            conflict_paths: HashSet::new(),
+            above_changes: None,
             notes: Vec::new(),
         }
     }
@@ -214,6 +220,7 @@ impl<'a, 'b> Planner<'a, 'b> {
     }
 
     pub(crate) fn conflict(&mut self, path: &TreePath, why: ConflictKind) {
+        self.conflict_paths.insert(path.clone());
         self.conflicts.push(Conflict { path: path.clone(), why });
     }
 

@@ -60,7 +60,7 @@ impl Planner<'_, '_> {
             return self.place_instead(path, slot);
         }
         if node.is_file() && self.must_stay(path, slot, &node, attr)? {
-            refuse_fixed("write", path, node.immutable || node.append_only)?;
+            refuse_fixed("write", path, node.immutable || node.append_only || self.shows_elsewhere(&node))?;
             return self.overwrite(path, slot, &node, attr, xattrs);
         }
         if self.moved_files.contains(path) {
@@ -121,7 +121,13 @@ impl Planner<'_, '_> {
             return Ok(true);
         }
         let owned = rights::may_own(attr, self.stages.group(slot.folder));
-        Ok(node.nlink > 1 || node.mount_root || node.append_only || foreign || !replaceable || !owned)
+        let has_names = node.nlink > 1 && !self.shows_elsewhere(node);
+        Ok(has_names || node.mount_root || node.append_only || foreign || !replaceable || !owned)
+    }
+
+    /// Whether what is written to this file would show at names at which this commit may write nothing.
+    fn shows_elsewhere(&self, node: &Node) -> bool {
+        node.is_file() && node.nlink > 1 && !self.evidence.may_show_at_all((node.dev, node.ino), node.nlink)
     }
 
     fn is_identical(&mut self, path: &TreePath, slot: Slot, node: &Node) -> Checked<bool> {
@@ -215,6 +221,10 @@ impl Planner<'_, '_> {
                 continue;
             }
             refuse_fixed("write", path, node.immutable || node.append_only)?;
+            // Its name goes, and who has the others is not to see it.
+            if *how != FileChange::Attributes && self.shows_elsewhere(&node) {
+                continue;
+            }
             let step = match self.staged.get(index) {
                 Some(slot) if *how != FileChange::Attributes => {
                     self.overwriting(path, path, slot, &node, attr, xattrs)?
@@ -361,7 +371,7 @@ impl Planner<'_, '_> {
             files::append_content(&added, &copy, 0, node.size, attr.size - from).map_err(io)?;
             return tree::set_meta(&copy.into(), &meta).map_err(io);
         }
-        refuse_fixed("append to", path, node.immutable)?;
+        refuse_fixed("append to", path, node.immutable || self.shows_elsewhere(&node))?;
         let (at, len) = (node.size, attr.size - from);
         let steps = if node.append_only { &mut self.append_only } else { &mut self.append };
         steps.push(Step::Append { path: path.clone(), slot, ino: node.ino, at, len, old, meta });

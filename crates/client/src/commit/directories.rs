@@ -10,6 +10,7 @@ use super::tree::{self, Meta, Node, is_writable};
 use super::validate::committed_xattrs;
 use super::{NoteKind, closed};
 use base::{Attr, Base, Change, TreePath, Xattr};
+use std::collections::HashSet;
 
 impl Planner<'_, '_> {
     pub(super) fn plan_directory(
@@ -28,7 +29,7 @@ impl Planner<'_, '_> {
         let Some(node) = there else {
             if origin.is_some() && change.base != Base::Absent {
                 // Somebody removed it. That matters only if the task put something there.
-                match self.changes.iter().any(|other| other.path != *path && other.path.is_within(path)) {
+                match self.has_changes_within(path) {
                     true => self.conflict(path, ConflictKind::Gone),
                     false => self.note(path, NoteKind::AlreadyGone),
                 }
@@ -58,6 +59,23 @@ impl Planner<'_, '_> {
         }
         self.take_away(&origin, &node, None, false)?;
         self.make_directory(path, attr, xattrs)
+    }
+
+    /// Whether anything in the directory at `path` changes.
+    fn has_changes_within(&mut self, path: &TreePath) -> bool {
+        let changes = self.changes;
+        let above = self.above_changes.get_or_insert_with(|| {
+            let mut above = HashSet::new();
+            for change in changes {
+                let mut at = change.path.parent();
+                while let Some(path) = at.take_if(|path| !above.contains(path)) {
+                    at = path.parent();
+                    above.insert(path);
+                }
+            }
+            above
+        });
+        above.contains(path)
     }
 
     fn make_directory(&mut self, path: &TreePath, attr: &Attr, xattrs: &[Xattr]) -> Checked<()> {
@@ -153,7 +171,9 @@ impl Planner<'_, '_> {
         };
         if there {
             self.good_parents.insert(parent);
-        } else if !self.conflicts.iter().any(|conflict| path.is_within(&conflict.path)) {
+        } else if !std::iter::successors(Some(path.clone()), TreePath::parent)
+            .any(|at| self.conflict_paths.contains(&at))
+        {
             // A directory of this delta whose own conflict is known already needs no second line.
             self.conflict(path, ConflictKind::ParentGone);
         }

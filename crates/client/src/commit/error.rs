@@ -3,6 +3,7 @@
 use super::remedies::Remedies;
 use crate::policy::{COULD_NOT, PROJECT_FILE};
 use base::{ExitStatus, TaskId, TreePath};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// Nothing was committed, and why. Whatever the reason, the tree is as it was, save for
@@ -13,7 +14,7 @@ pub enum CommitError {
     #[error("nothing committed: the worker sent changes that break the rules: {0}")]
     Invalid(String),
     /// The write policy keeps these paths from being written.
-    #[error("nothing committed: {}", list(.0))]
+    #[error("nothing committed: {}", list(&by_reason(.0)))]
     Refused(Vec<Refusal>),
     /// These paths changed at the client since the task saw them.
     #[error("nothing committed: {}", list(.0))]
@@ -146,6 +147,14 @@ pub enum ConflictKind {
     /// What the task saw there is not known any more.
     #[error("was changed by the task, and what it saw there is not known any more")]
     NoEvidence,
+}
+
+/// These, and first the first of each reason: the others cannot hide it.
+fn by_reason(refused: &[Refusal]) -> Vec<&Refusal> {
+    let mut reasons = HashSet::new();
+    let (mut first, others): (Vec<_>, Vec<_>) = refused.iter().partition(|refusal| reasons.insert(&refusal.reason));
+    first.extend(others);
+    first
 }
 
 /// At most ten of `items`, and how many more there are.

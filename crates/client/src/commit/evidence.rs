@@ -20,6 +20,12 @@ pub trait Evidence {
         false
     }
 
+    /// Whether what is written to the file of this device and inode may show at all its `names`, wherever they are. Otherwise a new file takes
+    /// its place, and those names keep what they show.
+    fn may_show_at_all(&self, _file: (u64, u64), _names: u32) -> bool {
+        true
+    }
+
     /// Where there is to be nothing but what the task leaves there: it has had these places to itself until now.
     fn kept_free(&self) -> &[TreePath] {
         &[]

@@ -216,6 +216,12 @@ impl<'a> Planner<'a, '_> {
             Some((_, there)) if there.is_directory() => self.conflict(to, ConflictKind::DirectoryInTheWay),
             Some((_, there)) if there.mount_root => self.conflict(to, ConflictKind::MountPoint),
             Some(_) if self.evidence.is_locked(to) => self.conflict(to, ConflictKind::Made),
+            Some((_, there)) if self.is_older_than_task(&there) || !self.evidence.may_replace_new() => {
+                self.conflict(to, ConflictKind::NoEvidence);
+            }
+            Some((_, there)) if self.evidence.locked_since().is_some_and(|since| there.ctime <= since) => {
+                self.conflict(to, ConflictKind::Changed);
+            }
             Some((here, there)) => {
                 self.note(to, NoteKind::LastWins);
                 if self.stages.exchanges(slot.folder) {
@@ -262,7 +268,8 @@ impl<'a> Planner<'a, '_> {
         Ok(tree::node_of(&copy)?.ino)
     }
 
-    /// What is now where the target of a rename will be, and stays there, with its path now.
+    /// What is now where the target of a rename will be, and stays there, with its path now: what the task has seen there would be among the
+    /// removals.
     fn occupant(&mut self, to: &TreePath) -> Checked<Option<(TreePath, Node)>> {
         let Some(parent) = to.parent() else { return Ok(None) };
         let Some(here) = self.origin(&parent).map(|parent| parent.join(to.name())) else { return Ok(None) };

@@ -13,6 +13,7 @@
 //!
 //! Not kept: security labels of files that are replaced.
 
+mod alone;
 mod apply;
 mod aside;
 mod before;
@@ -28,6 +29,7 @@ mod evidence;
 mod files;
 mod kept;
 mod leave;
+mod made_links;
 mod outcome;
 mod place;
 mod plan;
@@ -57,6 +59,7 @@ use apply::{Applier, Failure};
 use base::delta::FileChange;
 use base::{Action, Change, Content, Delta, ExitStatus, TaskId, Time, TreePath};
 use check::Planner;
+use made_links::MadeLinks;
 use outcome::Outcomes;
 use plan::{Plan, Step};
 use policy::Allowed;
@@ -69,8 +72,8 @@ use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use tree::Tree;
 use wire::lock;
 
@@ -211,26 +214,17 @@ pub struct Committer {
     turn: Mutex<Outcomes>,
     /// Whether a commit has begun: staging is not swept after that.
     begun: AtomicBool,
+    /// Commits that were done: counted under the turn.
+    done: AtomicU64,
     /// Tasks of which an earlier life began a commit that could be neither finished nor undone, and why.
     stuck: Mutex<BTreeMap<TaskId, String>>,
     /// Tasks of which a commit is under way, and who waits for the end of one.
     under_way: Mutex<BTreeSet<TaskId>>,
     one_ended: Condvar,
+    /// The links that were made.
+    links: MadeLinks,
     /// Held for the life of the committer.
     _lock: File,
-}
-
-/// The only commit of a task that is under way, until this is dropped.
-struct Alone<'a> {
-    committer: &'a Committer,
-    task: TaskId,
-}
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        lock(&self.committer.under_way).remove(&self.task);
-        self.committer.one_ended.notify_all();
-    }
 }
 
 impl Committer {
@@ -260,9 +254,11 @@ impl Committer {
                 yard: Yard::open(&state)?,
                 turn: Mutex::new(Outcomes::open(&state.join("outcomes"))?),
                 begun: AtomicBool::new(false),
+                done: AtomicU64::new(0),
                 stuck: Mutex::default(),
                 under_way: Mutex::default(),
                 one_ended: Condvar::new(),
+                links: MadeLinks::load(&root, &state.join("links")),
                 root,
                 state,
                 _lock: lock,
@@ -287,13 +283,9 @@ impl Committer {
         lock(&self.turn)
     }
 
-    /// Waits until no other commit of this task is under way: a result may come again while it is still committed.
-    fn alone(&self, task: TaskId) -> Alone<'_> {
-        let mut under_way = lock(&self.under_way);
-        while !under_way.insert(task) {
-            under_way = self.one_ended.wait(under_way).unwrap_or_else(PoisonError::into_inner);
-        }
-        Alone { committer: self, task }
+    /// Whether the link at `path` was made by a commit.
+    pub fn has_made_link(&self, path: &TreePath) -> bool {
+        self.links.has(path)
     }
 
     fn tree(&self) -> Result<Tree, CommitError> {
@@ -305,13 +297,22 @@ impl Committer {
     /// # Errors
     /// Says why nothing was committed.
     pub fn commit(&self, request: &Request<'_>) -> Result<Report, CommitError> {
-        self.commit_alone(request).map_err(|error| match error {
+        self.commit_asking_again(request, &|| {})
+    }
+
+    /// The same where the write policy looks at the tree, and is to `forget` that before it is asked again: what it let through may be
+    /// something else after another commit.
+    ///
+    /// # Errors
+    /// As for [`Committer::commit`].
+    pub fn commit_asking_again(&self, request: &Request<'_>, forget: &dyn Fn()) -> Result<Report, CommitError> {
+        self.commit_alone(request, forget).map_err(|error| match error {
             CommitError::State(source) if is_full(&source) => CommitError::NoStateSpace(self.state.clone()),
             error => error,
         })
     }
 
-    fn commit_alone(&self, request: &Request<'_>) -> Result<Report, CommitError> {
+    fn commit_alone(&self, request: &Request<'_>, forget: &dyn Fn()) -> Result<Report, CommitError> {
         self.begun.store(true, Ordering::SeqCst);
         let _alone = self.alone(request.task);
         if let Some(status) = self.outcome(request.task) {
@@ -322,6 +323,7 @@ impl Committer {
         }
         validate(request.delta)?;
         let tree = self.tree()?;
+        let done = self.done.load(Ordering::SeqCst);
         let mut allowed = policy::allow(&tree, request.delta, request.write, self.own.as_ref())?;
         settle_times(&mut allowed.changes, request.now);
         if allowed.changes.is_empty() {
@@ -330,15 +332,23 @@ impl Committer {
         }
         self.yard.tidy(&tree);
         let mut stages = Stages::new(&self.yard, request.task).map_err(CommitError::State)?;
-        let result = self.commit_staged(request, &tree, &mut stages, &allowed);
+        let ask_again = || match self.done.load(Ordering::SeqCst) != done && policy::hangs_on_others(request.delta) {
+            true => {
+                forget();
+                policy::allow(&tree, request.delta, request.write, self.own.as_ref()).map(drop)
+            }
+            false => Ok(()),
+        };
+        let result = self.commit_staged(request, &tree, &mut stages, &allowed, &ask_again);
         let closed = !matches!(result, Err(CommitError::HalfUndone { .. })) && !crashed();
         if result.is_ok() && closed {
             displaced::remove_later(request.task, &mut stages, allowed.changes.len());
         }
         if closed && let Err(error) = stages.clear(&tree) {
-            tracing::warn!(task = %request.task, %error, "the staging folder could not be cleared; it is before the next commit");
+            tracing::warn!(task = %request.task, %error, "the staging folder is cleared before the next commit only");
         }
         let mut report = result?;
+        self.links.note(&report.committed);
         report.scratch = allowed.scratch;
         Ok(report)
     }
@@ -349,6 +359,7 @@ impl Committer {
         tree: &'a Tree,
         stages: &mut Stages<'a>,
         allowed: &Allowed<'_>,
+        ask_again: &dyn Fn() -> Result<(), CommitError>,
     ) -> Result<Report, CommitError> {
         let changes = &allowed.changes;
         place::measure(changes, request.contents, |path| place::room_at(tree, path))?;
@@ -357,6 +368,8 @@ impl Committer {
         if let Some(status) = outcomes.get(request.task) {
             return Err(CommitError::AlreadyCommitted(status));
         }
+        tree.forget();
+        ask_again()?;
         let mut tries = 1;
         loop {
             tree.forget();
@@ -369,7 +382,10 @@ impl Committer {
                 Err(Failure::Late(_)) if tries < TRIES_MAX => tries += 1,
                 Err(failure) => return Err(failure.into_error()),
                 Ok(Err(error)) => return Err(error),
-                Ok(Ok(())) => return Ok(report(tree, changes, &plan, notes)),
+                Ok(Ok(())) => {
+                    self.done.fetch_add(1, Ordering::SeqCst);
+                    return Ok(report(tree, changes, &plan, notes));
+                }
             }
         }
     }

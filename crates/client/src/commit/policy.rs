@@ -5,6 +5,7 @@ use super::error::{CommitError, KEPT_NAME, OWN_STATE, Refusal};
 use super::tree::{self, Tree};
 use super::validate::committed_xattrs;
 use super::{WriteDecision, WritePolicy};
+use crate::guard::REPOSITORY;
 use base::delta::FileChange;
 use base::{Action, Attr, Change, Delta, TreePath, Xattr};
 use std::borrow::Cow;
@@ -83,6 +84,20 @@ pub(crate) fn allow<'a>(
         true => Ok(Allowed { copies, ..sort_out(delta, &verdicts) }),
         false => Err(CommitError::Refused(refusals)),
     }
+}
+
+/// Whether what the policy says of a delta may be something else after another commit: it moves or links something, or makes what git knows
+/// repositories by, which count together.
+pub(crate) fn hangs_on_others(delta: &Delta) -> bool {
+    let is_part = |path: &TreePath| {
+        REPOSITORY.iter().any(|part| part.as_bytes().eq_ignore_ascii_case(path.name()))
+            && !path.components().any(|name| name == b".git")
+    };
+    delta.changes.iter().any(|change| match &change.action {
+        Action::Rename { .. } | Action::Symlink { .. } | Action::HardLink { .. } => true,
+        Action::Remove | Action::LastWrite { .. } => false,
+        Action::Directory { .. } | Action::File { .. } | Action::Fifo { .. } => is_part(&change.path),
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -23,7 +23,9 @@ pub struct Remedies<'a> {
 impl Remedies<'_> {
     /// The command that allows it for once, if one does.
     pub(super) fn once(&self, refused: &[Refusal]) -> Option<String> {
-        let paths = named(refused.iter().filter(|refusal| refusal.may_be_allowed()));
+        // A folder would let more in than was refused: also other files that decide what runs here.
+        let by_folder = refused.iter().all(|refusal| (self.may_be_granted)(&refusal.path, &refusal.reason));
+        let paths = named(refused.iter().filter(|refusal| refusal.may_be_allowed()), by_folder);
         let options: String = paths.iter().map(|path| format!("--allow-write {} ", self.word(path))).collect();
         (!options.is_empty()).then(|| format!("remrun {options}..."))
     }
@@ -31,7 +33,7 @@ impl Remedies<'_> {
     /// The entry of the project's file that grants it, if one does.
     pub(super) fn entry(&self, refused: &[Refusal]) -> Option<String> {
         let may_be = |refusal: &&Refusal| (self.may_be_granted)(&refusal.path, &refusal.reason);
-        let paths = named(refused.iter().filter(may_be));
+        let paths = named(refused.iter().filter(may_be), true);
         let texts: Option<Vec<String>> = paths.iter().map(|path| self.text(path)).collect();
         let texts = texts.filter(|texts| !texts.is_empty())?;
         Some(format!("write = [\"{}\"]", texts.join("\", \"")))
@@ -72,8 +74,8 @@ impl Remedies<'_> {
     }
 }
 
-/// The paths of these, without those beneath others; if they are many, the folder that has all, if it is one by itself.
-fn named<'a>(refused: impl Iterator<Item = &'a Refusal>) -> Vec<TreePath> {
+/// The paths of these, without those beneath others; if they are many, and it may be, the folder that has all, if it is one by itself.
+fn named<'a>(refused: impl Iterator<Item = &'a Refusal>, by_folder: bool) -> Vec<TreePath> {
     let mut paths: Vec<&TreePath> = refused.map(|refusal| &refusal.path).collect();
     paths.sort();
     let mut kept: HashSet<TreePath> = HashSet::new();
@@ -85,6 +87,7 @@ fn named<'a>(refused: impl Iterator<Item = &'a Refusal>) -> Vec<TreePath> {
         }
     }
     if first.len() > NAMED_MAX
+        && by_folder
         && let Some(common) = common(&first)
     {
         return vec![common];
@@ -156,6 +159,20 @@ mod tests {
         assert!(text.contains("write = [\"~/a b\", \"/mnt/home/u/c\"]"), "{text}");
         let quoted = said(&[("/home/u/it's", OUTSIDE), ("/home/u/say \"x\"", OUTSIDE)], None);
         assert!(quoted.contains(r"'/home/u/it'\''s'") && !quoted.contains("write ="), "{quoted}");
+    }
+
+    #[test]
+    fn no_folder_is_named_for_what_decides_what_runs_here() {
+        const GUARDED: &str = "decides what is run here later";
+        let paths: Vec<String> = (0..11).map(|at| format!("/home/u/p/+{at}/.envrc")).collect();
+        let mut refused: Vec<(&str, &str)> = paths.iter().map(|path| (path.as_str(), "is a decoy")).collect();
+        refused.push(("/home/u/p/.git/hooks/pre-commit", GUARDED));
+        let text = said(&refused, None);
+        assert!(text.contains("~/p/.git/hooks/pre-commit decides"), "the first of each reason is named: {text}");
+        assert!(
+            text.contains("once: remrun --allow-write ~/p/+0/.envrc --allow-write") && !text.contains("~/p ..."),
+            "{text}"
+        );
     }
 
     #[test]

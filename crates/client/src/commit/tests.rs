@@ -5,9 +5,11 @@ mod crashes;
 mod displaced;
 mod kept;
 mod locked;
+mod many;
 mod names;
 mod others;
 mod places;
+mod races;
 mod times;
 
 use super::*;
@@ -57,8 +59,9 @@ impl Contents for Bytes {
     }
 }
 
-/// What the task saw: the tree when this was made; what it has locked, and since when; since when it saw the tree.
-struct Saw(HashMap<TreePath, (Seq, Stamp)>, Vec<TreePath>, Option<Time>, Option<Time>);
+/// What the task saw: the tree when this was made; what it has locked, and since when; since when it saw the tree; how many names a file may
+/// have for all of them to show what is written.
+struct Saw(HashMap<TreePath, (Seq, Stamp)>, Vec<TreePath>, Option<Time>, Option<Time>, u32);
 
 impl Evidence for Saw {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
@@ -67,6 +70,10 @@ impl Evidence for Saw {
 
     fn is_locked(&self, path: &TreePath) -> bool {
         self.1.contains(path)
+    }
+
+    fn may_show_at_all(&self, _file: (u64, u64), names: u32) -> bool {
+        names <= self.4
     }
 
     fn kept_free(&self) -> &[TreePath] {
@@ -149,7 +156,7 @@ impl Scene {
             }
             saw.insert(at, (Seq(saw.len() as u64 + 1), Stamp::of_node(&node)));
         }
-        Saw(saw, Vec::new(), None, None)
+        Saw(saw, Vec::new(), None, None, u32::MAX)
     }
 
     fn read(&self, path: &str) -> String {

@@ -1,5 +1,8 @@
 //! Ways to hooks and settings that do not look like such, tried one by one.
 
+mod everyday;
+mod ways;
+
 use crate::commit::WriteDecision;
 use crate::policy::testing::Marked;
 use crate::policy::{Pattern, Scope, ScopeInput, Trust};
@@ -283,4 +286,46 @@ fn what_builds_and_commits_do_is_let_through() {
         from: root.join(b".git").join(b"index.lock")
     }));
     assert!(passes("mkdir conf; ln -s conf .cargo", "conf/other", |_| file()), "beside the settings");
+}
+
+/// Among tests a secret is lent, and by another name some are not known for what they are.
+#[test]
+fn a_secret_of_the_project_gets_no_other_name_either() {
+    let key = "printf -- '-----BEGIN PRIVATE KEY-----\\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\\n-----END \
+               PRIVATE KEY-----\\n' > own.key";
+    let script = format!(
+        "{key}; mkdir -p conf tests src; cp own.key conf/; echo DB_PASSWORD=hunter22x > .env; chmod 600 .env own.key; \
+         echo x > plain; echo y > src/a.c; cp own.key tests/known.key"
+    );
+    for (from, to, is_let_through) in [
+        ("own.key", "tests/own.key", false),
+        ("own.key", "other", false),
+        (".env", "notes", false),
+        ("conf", "tests/conf", false),
+        ("conf", "settings", true),
+        ("src", "tests/src", true),
+        ("plain", "tests/plain", true),
+        ("tests", "spec", true),
+    ] {
+        let (_folder, root, rules) = project(&script);
+        let [from, to] = [from, to].map(|at| root.resolve(at.as_bytes()).expect("a path"));
+        let is_folder = std::fs::metadata(from.to_string()).expect("is there").is_dir();
+        let again = Action::HardLink { to: from.clone() };
+        let moved = Action::Rename { from: from.clone() };
+        for action in [Some(again).filter(|_| !is_folder), Some(moved)].into_iter().flatten() {
+            let delta = Delta { changes: vec![Change { path: to.clone(), base: Base::Absent, action }] };
+            let decision = rules.decide(&from, &Directories::of(&delta));
+            assert_eq!(decision == WriteDecision::Commit, is_let_through, "{from} to {to}: {decision:?}");
+        }
+    }
+    for (at, mode, is_let_through) in
+        [("own.key", 0o644, false), ("own.key", 0o700, true), ("plain", 0o644, true), ("conf/own.key", 0o644, true)]
+    {
+        let action = |_: &TreePath| {
+            let (attr, content, change) = (Attr { mode, ..Attr::default() }, Content::Empty, FileChange::Attributes);
+            Action::File { attr, xattrs: Vec::new(), content, change }
+        };
+        let script = format!("{script}; chmod 644 conf/own.key");
+        assert_eq!(passes(&script, at, action), is_let_through, "{at} {mode:o}");
+    }
 }

@@ -17,14 +17,19 @@ const TIME_MAX: Duration = Duration::from_millis(300);
 const FOLDERS_MAX: usize = 20_000;
 /// Entries of a folder that are looked at.
 const ENTRIES_MAX: usize = 10_000;
-/// Folders that are found, and projects that are remembered.
+/// Folders that are found, and projects and homes that are remembered.
 const FOUND_MAX: usize = 1024;
 const PROJECTS_MAX: usize = 16;
+/// How deep, and in how many folders, links are looked for in a home's settings.
+const SETTINGS_DEPTH: usize = 3;
+const SETTINGS_FOLDERS_MAX: usize = 512;
+const SETTINGS_LINKS_MAX: usize = 1024;
 
 /// The walks of late.
 #[derive(Debug, Default)]
 pub struct Walks {
     known: Mutex<HashMap<TreePath, Walk>>,
+    of_homes: Mutex<HashMap<TreePath, Walk>>,
 }
 
 #[derive(Debug)]
@@ -36,17 +41,51 @@ struct Walk {
 impl Walks {
     /// The folders in the project at `root` that have something that is guarded, or leads there. Looks at the file system.
     pub fn found_in(&self, root: &TreePath) -> Arc<[TreePath]> {
-        let mut known = lock(&self.known);
-        if let Some(walk) = known.get(root).filter(|walk| walk.ended.elapsed() < FRESH) {
-            return walk.found.clone();
-        }
-        known.retain(|_, walk| walk.ended.elapsed() < FRESH);
-        let found: Arc<[TreePath]> = walked(root).into();
-        if known.len() < PROJECTS_MAX {
-            known.insert(root.clone(), Walk { ended: Instant::now(), found: found.clone() });
-        }
-        found
+        remembered(&self.known, root, walked)
     }
+
+    /// The links in the folders of `home`'s settings, as those have them who keep their settings elsewhere. Looks at the file system.
+    pub(super) fn links_in_settings(&self, home: &TreePath) -> Arc<[TreePath]> {
+        remembered(&self.of_homes, home, links_in_settings)
+    }
+}
+
+fn remembered(
+    known: &Mutex<HashMap<TreePath, Walk>>,
+    root: &TreePath,
+    walked: fn(&TreePath) -> Vec<TreePath>,
+) -> Arc<[TreePath]> {
+    let mut known = lock(known);
+    if let Some(walk) = known.get(root).filter(|walk| walk.ended.elapsed() < FRESH) {
+        return walk.found.clone();
+    }
+    known.retain(|_, walk| walk.ended.elapsed() < FRESH);
+    let found: Arc<[TreePath]> = walked(root).into();
+    if known.len() < PROJECTS_MAX {
+        known.insert(root.clone(), Walk { ended: Instant::now(), found: found.clone() });
+    }
+    found
+}
+
+/// In the folders of `.config`, not in it itself, those that are nearest to it first.
+fn links_in_settings(home: &TreePath) -> Vec<TreePath> {
+    let begun = Instant::now();
+    let (mut found, mut looked_into) = (Vec::new(), 0);
+    let mut ahead = VecDeque::from([(home.join(b".config"), 0)]);
+    while let Some((folder, depth)) = ahead.pop_front() {
+        looked_into += 1;
+        if looked_into > SETTINGS_FOLDERS_MAX || begun.elapsed() > TIME_MAX {
+            break;
+        }
+        for (name, kind) in list(&folder).into_iter().flatten().take(ENTRIES_MAX) {
+            match kind {
+                FileType::Symlink if depth > 0 && found.len() < SETTINGS_LINKS_MAX => found.push(folder.join(&name)),
+                FileType::Directory if depth + 1 < SETTINGS_DEPTH => ahead.push_back((folder.join(&name), depth + 1)),
+                _ => {}
+            }
+        }
+    }
+    found
 }
 
 /// Nearest to the root first.

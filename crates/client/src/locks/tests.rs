@@ -136,3 +136,41 @@ fn who_begins_again_has_what_it_asked_for_before_as_far_as_it_is_free() {
     let has = |held: &Locks| [wanted("a"), wanted("b"), made.clone(), wanted("c")].map(|request| held.has(&request));
     assert_eq!(has(&held), [true, false, true, true]);
 }
+
+/// Keeps all beneath one folder here.
+#[derive(Debug)]
+struct Closed(TreePath);
+
+impl Gate for Closed {
+    fn access(&self, path: &TreePath, _facts: &FileFacts) -> Access {
+        if path.is_within(&self.0) { Access::Deny(crate::policy::Denial::Secret) } else { Access::Allow }
+    }
+
+    fn is_about(&self, _path: &TreePath) -> bool {
+        true
+    }
+
+    fn fingerprint(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_link_locks_nothing_that_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::create_dir_all(root.join("closed/in")).unwrap();
+    std::fs::write(root.join("closed/in/f"), "x").unwrap();
+    std::fs::write(root.join("plain"), "x").unwrap();
+    std::os::unix::fs::symlink("closed/in/f", root.join("file")).unwrap();
+    std::os::unix::fs::symlink("closed", root.join("folder")).unwrap();
+    std::os::unix::fs::symlink("plain", root.join("other")).unwrap();
+    let gate = Closed(TreePath::parse(root.join("closed").as_os_str().as_encoded_bytes()).unwrap());
+    let new = NewFiles::default();
+    let take = |at: &str| Locks::default().take(&new, &gate, &request(&root.join(at), true, None));
+    for at in ["closed/in/f", "file", "folder/in/f"] {
+        let refused = take(at).expect_err("it is closed");
+        assert!(refused.why.contains("read policy"), "{at}: {}", refused.why);
+    }
+    assert!(take("plain").is_ok() && take("other").is_ok());
+}

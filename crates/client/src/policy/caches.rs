@@ -178,19 +178,20 @@ pub struct Places {
 }
 
 impl Places {
-    /// Those in `env`, a variable `NAME=value` each; `meant` says by which paths a place is met, if it counts.
-    pub(super) fn of(env: &[Vec<u8>], meant: &dyn Fn(TreePath) -> Vec<TreePath>) -> Self {
+    /// Those in `env`, a variable `NAME=value` each; `meant` says by which paths a place is met, if it counts, and is told whether it is a
+    /// cache.
+    pub(super) fn of(env: &[Vec<u8>], meant: &dyn Fn(bool, TreePath) -> Vec<TreePath>) -> Self {
         let mut named = Self::default();
         for entry in env {
             let Some(at) = entry.iter().position(|byte| *byte == b'=') else { continue };
             let (name, value) = (&entry[..at], &entry[at + 1..]);
             let is = |list: &[&str]| list.iter().any(|known| known.as_bytes() == name);
             let within = CACHES_WITHIN.iter().find(|(known, _)| known.as_bytes() == name);
-            let list = match within {
-                None if is(OUTPUT_VARIABLES) => &mut named.outputs,
-                None if is(TEMPORARY_VARIABLES) => &mut named.temporary,
+            let (list, is_cache) = match within {
+                None if is(OUTPUT_VARIABLES) => (&mut named.outputs, false),
+                None if is(TEMPORARY_VARIABLES) => (&mut named.temporary, false),
                 None if !is(CACHE_VARIABLES) => continue,
-                _ => &mut named.caches,
+                _ => (&mut named.caches, true),
             };
             if !value.starts_with(b"/") {
                 continue;
@@ -198,9 +199,10 @@ impl Places {
             let Some(place) = TreePath::root().resolve(value) else { continue };
             match within {
                 Some((_, inner)) => {
-                    list.extend(inner.iter().filter_map(|inner| place.resolve(inner.as_bytes())).flat_map(meant));
+                    let places = inner.iter().filter_map(|inner| place.resolve(inner.as_bytes()));
+                    list.extend(places.flat_map(|place| meant(is_cache, place)));
                 }
-                None => list.extend(meant(place)),
+                None => list.extend(meant(is_cache, place)),
             }
         }
         named
@@ -273,10 +275,10 @@ mod tests {
             "PATH=/data",
         ];
         let env = env.map(|entry| entry.as_bytes().to_vec());
-        let named = Places::of(&env, &|place| vec![place]);
+        let named = Places::of(&env, &|_, place| vec![place]);
         assert!(named.caches.contains(&path("/data/ccache")) && named.caches.contains(&path("/data/cargo/registry")));
         assert_eq!((named.outputs, named.temporary), (vec![path("/data/target")], vec![path("/data/tmp")]));
-        assert_eq!(Places::of(&env, &|_| Vec::new()), Places::default(), "as of a place that is a home");
+        assert_eq!(Places::of(&env, &|_, _| Vec::new()), Places::default(), "as of a place that is a home");
         assert!(!named.caches.iter().any(|cache| path("/data/cargo/bin/x").is_within(cache)));
     }
 }

@@ -21,6 +21,8 @@ const SETTINGS_BYTES_MAX: u64 = 256 << 10;
 const KEY_LETTERS: usize = 20;
 /// So many letters are counted.
 const LETTERS_MAX: usize = 64;
+/// Lines of comments in front of the first login of a list of such, and more.
+const COMMENTS_MAX: usize = 256;
 /// Words of the first login of a list of such, and more.
 const LOGIN_WORDS: usize = 64;
 /// How far before its kind a key's first line is looked at: what is in front is a program's or a setting's.
@@ -70,7 +72,9 @@ pub fn holds_texts(first: &[u8]) -> bool {
     let is_tar = first.get(257..262) == Some(b"ustar");
     let is_cpio = [&b"070701"[..], b"070702", b"070707", b"\xc7\x71"].iter().any(|magic| first.starts_with(magic));
     let is_core = first.starts_with(b"\x7fELF") && first.get(16..18) == Some(CORE);
-    is_tar || is_cpio || is_core || is_wide(first) || first.starts_with(b"SQLite format 3\0")
+    // What Vim keeps of a file that is being edited.
+    let is_swap = first.starts_with(b"b0VIM ");
+    is_tar || is_cpio || is_core || is_swap || is_wide(first) || first.starts_with(b"SQLite format 3\0")
 }
 
 /// Whether it is marked as text in UTF-16.
@@ -260,12 +264,16 @@ const OCTETS: u8 = 0x04;
 const OBJECT: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 
-/// The first element of DER: its tag, as much of its content as there is, and how long it is in all.
+/// Where an element's length stands: it goes on until two zero bytes (BER).
+const INDEFINITE: u8 = 0x80;
+
+/// The first element of DER or BER: its tag, as much of its content as there is, and how long it is in all.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], u64)> {
     let (tag, rest) = bytes.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (len, rest) = match first {
         0..=0x7f => (u64::from(*first), rest),
+        &INDEFINITE => (rest.len() as u64, rest),
         0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
             (digits.iter().fold(0, |len, digit| (len << 8) | u64::from(*digit)), rest)
@@ -280,7 +288,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], u64)> {
 fn is_encoded_key(bytes: &[u8], size: u64) -> bool {
     const OF_RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01];
     let Some((SEQUENCE, content, length)) = element(bytes) else { return false };
-    if length != size {
+    if length != size && bytes.get(1) != Some(&INDEFINITE) {
         return false;
     }
     let Some((tag, first, of_first)) = element(content) else { return false };
@@ -351,7 +359,11 @@ fn has_login_in_address(bytes: &[u8]) -> bool {
 /// As `.netrc` is, whatever it is called.
 fn is_login_list(bytes: &[u8]) -> bool {
     let is_space = |byte: &u8| byte.is_ascii_whitespace();
-    let mut words = bytes.split(is_space).filter(|word| !word.is_empty());
+    let mut lines = bytes.splitn(COMMENTS_MAX, |byte| *byte == b'\n');
+    let is_said = |line: &&[u8]| !line.trim_ascii_start().starts_with(b"#") && !line.trim_ascii().is_empty();
+    let first = lines.find(is_said).unwrap_or_default();
+    let words = first.split(is_space).chain(lines.flat_map(|line| line.split(is_space)));
+    let mut words = words.filter(|word| !word.is_empty());
     let is_first = match words.next() {
         Some(b"machine") => words.next().is_some(),
         first => first == Some(b"default"),
@@ -369,7 +381,7 @@ fn has_cloud_key(bytes: &[u8]) -> bool {
 
 /// Whether a line gives a variable that looks secret a value.
 fn has_secret_variable(bytes: &[u8]) -> bool {
-    bytes.split(|byte| *byte == b'\n').any(|line| {
+    bytes.split(|byte| matches!(byte, b'\n' | b';' | b'&')).any(|line| {
         let line = line.trim_ascii();
         let line = line.strip_prefix(b"export ").unwrap_or(line);
         let Some(at) = line.iter().position(|byte| *byte == b'=').filter(|_| !line.starts_with(b"#")) else {

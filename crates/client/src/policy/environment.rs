@@ -25,6 +25,9 @@ const SECRET_PARTS: &[&str] = &[
     "ACCESS_KEY",
     "SECRETKEY",
     "PRIVATEKEY",
+    "ACCESSKEY",
+    "MASTERKEY",
+    "MASTER_KEY",
     "COOKIE",
     "JWT",
     "BW_SESSION",
@@ -43,6 +46,7 @@ const SECRET_ENDINGS: &[&str] = &["_KEY", "_KEYS", "_KEY_PEM", "_PASS", "_PWD", 
 const SECRET_NAMES: &[&str] = &[
     "PASS",
     "PASSWORDS",
+    "PGPASS",
     "SSHPASS",
     "SSH_AGENT_PID",
     "GPG_AGENT_INFO",
@@ -76,7 +80,16 @@ const SECRET_VALUES: &[&str] = &[
     "xapp-",
     "sk-",
     "sk_live_",
+    "sk_test_",
     "rk_live_",
+    "rk_test_",
+    "hf_",
+    "gsk_",
+    "glrt-",
+    "xai-",
+    "dckr_pat_",
+    "shpat_",
+    "SG.",
     "AKIA",
     "ASIA",
     "hvs.",
@@ -88,6 +101,12 @@ const SECRET_VALUES: &[&str] = &[
     "AGE-SECRET-KEY-",
     "eyJhbGciOi",
 ];
+
+/// What stands before a secret within a value, in small letters.
+const BEFORE_SECRETS: &[&str] =
+    &["_authtoken=", "authorization:", "bearer ", ";password=", ";pwd=", "--password=", "--token="];
+/// Shorter words within a value are no secrets, whatever they start with.
+const SECRET_WORD_LETTERS: usize = 16;
 
 /// Sorts out what looks secret; to workers of one's own everything travels.
 pub fn environment(trust: Trust, env: &[Vec<u8>]) -> Environment {
@@ -107,7 +126,10 @@ pub fn environment(trust: Trust, env: &[Vec<u8>]) -> Environment {
 /// Whether a variable of this name with this value looks secret.
 pub fn looks_secret(name: &[u8], value: &[u8]) -> bool {
     let mut name = String::from_utf8_lossy(name).to_uppercase();
-    if SECRET_NAMES.contains(&name.as_str()) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+    // `DB_PASS2`, `DEPLOY_KEY_1`.
+    let stem = name.trim_end_matches(|letter: char| letter.is_ascii_digit()).trim_end_matches('_');
+    let ends_so = |ending: &&str| name.ends_with(*ending) || stem.ends_with(*ending);
+    if SECRET_NAMES.contains(&name.as_str()) || SECRET_ENDINGS.iter().any(ends_so) {
         return true;
     }
     for harmless in HARMLESS_PARTS {
@@ -117,14 +139,26 @@ pub fn looks_secret(name: &[u8], value: &[u8]) -> bool {
         return true;
     }
     let value = String::from_utf8_lossy(value);
-    SECRET_VALUES.iter().any(|start| value.starts_with(start)) || has_password(&value)
+    begins_secret(&value) || has_password(&value) || has_secret(&value)
 }
 
-/// Whether a value is an address with a user and password in it.
+fn begins_secret(text: &str) -> bool {
+    SECRET_VALUES.iter().any(|start| text.starts_with(start))
+}
+
+/// Whether a value has a secret among other things.
+fn has_secret(value: &str) -> bool {
+    let small = value.to_lowercase();
+    let mut words = value.split(|letter: char| letter.is_whitespace() || "\"'`=,:;/@&?()".contains(letter));
+    BEFORE_SECRETS.iter().any(|before| small.contains(before))
+        || words.any(|word| word.len() >= SECRET_WORD_LETTERS && begins_secret(word))
+}
+
+/// Whether a value is an address with a user and password in it, or with a token for a user.
 pub(super) fn has_password(value: &str) -> bool {
     let Some((_, rest)) = value.split_once("://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    host.split_once('@').is_some_and(|(user, _)| user.contains(':'))
+    host.split_once('@').is_some_and(|(user, _)| user.contains(':') || begins_secret(user))
 }
 
 #[cfg(test)]
@@ -149,6 +183,17 @@ mod tests {
             "FOO=ghp_abc",
             "BAR=-----BEGIN RSA PRIVATE KEY-----",
             "XAUTHORITY=/x",
+            "DB_PASS2=x",
+            "PGPASS=x",
+            "MASTERKEY=x",
+            "DEPLOY_KEY_1=x",
+            "REPO_URL=https://ghp_0123456789abcdefghij@github.com/x/y",
+            "NPMRC=//r/:_authToken=x",
+            "HDR=Authorization: Bearer x",
+            "PAYMENT=sk_test_x",
+            "MODEL=hf_x",
+            "ARGS=-v --with gsk_0123456789abcdefghij",
+            "DB=Server=h;Database=d;Password=x",
         ];
         let harmless = [
             "PATH=/bin",
@@ -164,6 +209,10 @@ mod tests {
             "URL=http://host/a@b:c",
             "DISPLAY=:0",
             "MONKEY=1",
+            "COMPASS2=x",
+            "KEYS_2=x",
+            "PACKAGES=task-spooler sk-learn",
+            "REPO=https://git@github.com/x/y",
             "EMPTY=",
             "NOVALUE",
         ];

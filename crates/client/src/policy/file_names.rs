@@ -42,7 +42,12 @@ pub(super) fn is_settings_file(name: &[u8]) -> bool {
 /// Whether a file of this name has variables with their values.
 pub(super) fn is_variable_file(name: &[u8]) -> bool {
     let is_one = |file: &&str| name == file.as_bytes();
-    let is_of_stage = name.starts_with(b".env.") || name.ends_with(b".env");
+    const BEGINNINGS: [&[u8]; 4] = [b".env.", b".env-", b".env_", b".envrc."];
+    // `env.py` is a program.
+    const STAGES: [&[u8]; 7] = [b"production", b"prod", b"staging", b"development", b"dev", b"test", b"local"];
+    let is_of_stage = BEGINNINGS.iter().any(|begin| name.starts_with(begin))
+        || name.strip_prefix(b"env.").is_some_and(|stage| STAGES.contains(&stage))
+        || [&b".env"[..], b".dev.vars"].iter().any(|end| name.ends_with(end));
     (VARIABLE_FILES.iter().any(is_one) || is_of_stage) && !TEMPLATES.iter().any(|end| name.ends_with(end.as_bytes()))
 }
 

@@ -5,7 +5,7 @@ use super::Lookup;
 use base::TreePath;
 
 /// What marks the root of an environment: Python's, and conda's.
-const ENVIRONMENT_MARKERS: &[&str] = &["pyvenv.cfg", "conda-meta"];
+pub(super) const ENVIRONMENT_MARKERS: &[&str] = &["pyvenv.cfg", "conda-meta"];
 /// Programs of one command at which an environment is looked for.
 const PROGRAMS_MAX: usize = 64;
 /// Folders with packages of one environment, and names in one that are looked at.
@@ -136,6 +136,9 @@ mod tests {
         }
         fn physical(&self, path: &TreePath) -> Option<TreePath> {
             Some(path.clone())
+        }
+        fn links_to(&self, _path: &TreePath) -> Vec<TreePath> {
+            Vec::new()
         }
         fn text(&self, path: &TreePath) -> Option<Vec<u8>> {
             self.0.get(path.to_string().as_str()).map(|text| text.as_bytes().to_vec())

@@ -8,6 +8,7 @@ mod granted;
 mod guarded;
 mod linked;
 mod names;
+mod reached;
 mod read;
 mod scope;
 mod scripts;
@@ -19,7 +20,10 @@ pub use caches::Places;
 pub use contents::{LOOK_BYTES, LOOK_BYTES_WITHIN, Looked, holds_texts, is_gleaner_key, secret_in};
 pub use environment::{Environment, environment, looks_secret};
 pub use granted::{Granted, PROJECT_FILE, Pattern, without_effect};
-pub(crate) use guarded::{begins_guarded, guarded, guarded_in, guarded_places, guarded_way, is_of_integration};
+pub(crate) use guarded::{
+    begins_guarded, guarded, guarded_beginning, guarded_folder, guarded_in, guarded_places, guarded_way,
+    is_of_integration, is_within_git,
+};
 pub(crate) use names::secret_places;
 pub use read::ReadPolicy;
 pub use scope::{Lookup, Project, Scope, ScopeInput, project_of};

@@ -317,21 +317,27 @@ pub(super) fn is_secret(path: &TreePath, home: Option<&TreePath>) -> bool {
         SECRET_ANYWHERE.iter().any(|secret| secret.as_bytes() == name)
             || (name.starts_with(b"ssh_host_") && name.ends_with(b"_key"))
     };
-    if path.components().any(secret) {
+    if path.components().any(secret) || is_runtime_folder(path) {
         return true;
     }
     match home {
         Some(home) => within_any(path, home, SECRET_IN_HOME),
-        None => under_any(path, SECRET_OF_SYSTEM) || is_runtime_folder(path),
+        None => under_any(path, SECRET_OF_SYSTEM),
     }
 }
 
-/// Whether `path` is in the folder of a client daemon's door: who knows its number is taken for the daemon.
+/// Whether `path` is in the folder of a client daemon's door, or what a hub knows its own account by: who has the number or the secret that
+/// is in it is taken for the daemon or the account.
 fn is_runtime_folder(path: &TreePath) -> bool {
     let parts: Vec<&[u8]> = path.components().take(4).collect();
     match parts[..] {
         [b"run", b"user", _, name, ..] => name == b"gleaner",
-        [b"tmp", name, ..] => name.strip_prefix(b"gleaner-").is_some_and(|uid| uid.iter().all(u8::is_ascii_digit)),
+        [b"dev", b"shm", name, ..] | [b"tmp", name, ..] => {
+            let is = |begin: &[u8], digit: fn(&u8) -> bool| {
+                name.strip_prefix(begin).is_some_and(|rest| !rest.is_empty() && rest.iter().all(digit))
+            };
+            is(b"gleaner-", u8::is_ascii_digit) || is(b".gleaner-", u8::is_ascii_hexdigit)
+        }
         _ => false,
     }
 }

@@ -55,12 +55,18 @@ impl ReadPolicy {
         }
         let is_open = self.open.iter().any(|open| path.is_within(open));
         let is_about = self.scope.in_project(path) || is_open || self.scope.granted.reads(path);
-        if self.scope.trust == Trust::Anybody {
-            return self.decide_on_anybodys(path, facts, home.as_ref());
-        }
-        let Some(home) = home else { return self.decide_outside_homes(path, facts, is_about) };
+        let Some(home) = home else {
+            let for_anybody = || self.decide_on_anybodys(path, facts, None);
+            return match (self.scope.trust == Trust::Anybody).then(for_anybody) {
+                Some(decided) if decided != Access::Allow => decided,
+                _ => self.decide_outside_homes(path, facts, is_about),
+            };
+        };
         if !facts.directory && is_history(path.name()) && !self.scope.in_project(path) {
             return Access::Deny(Denial::Typed);
+        }
+        if self.scope.trust == Trust::Anybody {
+            return self.decide_on_anybodys(path, facts, Some(&home));
         }
         let own = self.scope.home.as_ref() == Some(&home);
         let is_tool = own && is_tool(path, &home);

@@ -5,6 +5,7 @@ use super::caches::Places;
 use super::granted::{Granted, PROJECT_FILE};
 use super::linked::{environments_of, folders_of_environment, git_folders};
 use super::names::{home_of, is_services_place};
+use super::reached::Reached;
 use super::scripts::{mentioned, programs};
 use base::TreePath;
 
@@ -16,6 +17,14 @@ pub trait Lookup {
     /// The path with all links followed; of a path whose end does not exist yet, those on the way to it. `None` if it
     /// cannot be told.
     fn physical(&self, path: &TreePath) -> Option<TreePath>;
+
+    /// Where the links are that are followed on the way to `path`.
+    fn links_to(&self, path: &TreePath) -> Vec<TreePath>;
+
+    /// Whether a result may have made the link at `path`.
+    fn may_be_of_result(&self, _path: &TreePath) -> bool {
+        true
+    }
 
     /// The first bytes of a regular file; `None` if it cannot be read.
     fn text(&self, path: &TreePath) -> Option<Vec<u8>>;
@@ -88,7 +97,7 @@ pub struct Scope {
     pub cwd: TreePath,
     /// The project; `None` in the home itself and above it.
     pub project: Option<Project>,
-    /// What the arguments name, as written and with links followed; without the home and what is above it.
+    /// What the arguments name, as written and with links followed that no result can have made; without the home and what is above it.
     pub named: Vec<TreePath>,
     /// What scripts in the arguments name, the same.
     pub mentioned: Vec<TreePath>,
@@ -127,50 +136,44 @@ impl Scope {
         let home = input.home.map(|home| lookup.physical(home).unwrap_or_else(|| home.clone()));
         let home = home.filter(|home| !home.is_root());
         let above = |path: &TreePath| path.is_root() || home.as_ref().is_some_and(|home| home.is_within(path));
-        let with_physical = |paths: Vec<TreePath>| {
-            let mut all = Vec::with_capacity(paths.len());
-            for path in paths {
-                all.extend(lookup.physical(&path).filter(|physical| *physical != path));
-                all.push(path);
-            }
-            all
-        };
-        let mut named = with_physical(named_paths(input.argv, input.cwd));
-        let mut mentioned = with_physical(mentioned(input.argv, input.cwd, home.as_ref()));
-        let home_listed = home.as_ref().is_some_and(|home| input.cwd == home || named.contains(home));
-        for paths in [&mut named, &mut mentioned] {
-            paths.retain(|path| !above(path));
-            paths.sort();
-            paths.dedup();
-        }
-        let both = |path: TreePath| [lookup.physical(&path), Some(path)].into_iter().flatten().collect::<Vec<_>>();
-        let programs = with_physical(programs(input.argv, input.cwd, home.as_ref()));
         let project = project_of(input.cwd, home.as_ref(), lookup);
         let in_project = |path: &TreePath| project.iter().flat_map(Project::roots).any(|root| path.is_within(root));
+        let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(input.env, name));
+        let active: Vec<TreePath> = active.filter_map(TreePath::parse).collect();
         let useful = |path: &TreePath| !above(path);
-        let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(input.env, name));
-        let environments = environments.filter_map(TreePath::parse).collect();
-        let of_programs: Vec<&TreePath> = input.program.iter().chain(&named).collect();
-        let all_of = |paths: Vec<TreePath>| {
-            let mut paths: Vec<_> = paths.into_iter().flat_map(both).filter(useful).collect();
-            paths.sort();
-            paths.dedup();
-            paths
+        let mut writable: Vec<TreePath> = project.iter().flat_map(Project::roots).cloned().collect();
+        let places = Places::of(input.env, &|_, place| vec![place]);
+        writable.extend(places.outputs.into_iter().chain(places.temporary).filter(useful));
+        let (home, is_at_home) = (home.as_ref(), home.as_ref() == Some(input.cwd));
+        let reached = Reached { lookup, home, is_at_home, writable, environments: &active };
+        let all_of = |paths: Vec<TreePath>, led: &dyn Fn(TreePath) -> Vec<TreePath>| {
+            tidy(paths.into_iter().flat_map(led).filter(useful).collect())
         };
-        let environments = active_environments(environments, &of_programs, &in_project, lookup);
-        let (environments, own_environments) = environments.map(all_of).into();
+        let named = named_paths(input.argv, input.cwd).into_iter();
+        let named: Vec<TreePath> = named.flat_map(|path| reached.both(path)).collect();
+        let home_listed = is_at_home || home.is_some_and(|home| named.contains(home));
+        let named = tidy(named.into_iter().filter(useful).collect());
+        let mentioned = all_of(mentioned(input.argv, input.cwd, home), &|path| reached.both(path));
+        // What is only read, or closed by that, is meant wherever it is.
+        let both = |path: TreePath| [lookup.physical(&path), Some(path)].into_iter().flatten().collect::<Vec<_>>();
+        let programs = programs(input.argv, input.cwd, home).into_iter().flat_map(both).collect();
+        let of_programs: Vec<&TreePath> = input.program.iter().chain(&named).collect();
+        let [environments, own_environments] = active_environments(active.clone(), &of_programs, &in_project, lookup);
+        let environments = all_of(environments, &|path| reached.environment_to_read(path));
+        let own_environments = all_of(own_environments, &|path| reached.environment(path));
         let mut folders = folders_of(input.env);
         if input.trust != Trust::Own {
             let outside = environments.iter().filter(|root| !in_project(root));
             folders.extend(outside.flat_map(|root| folders_of_environment(root, lookup)));
         }
-        let folders = all_of(folders);
-        let places = Places::of(input.env, &|place| both(place).into_iter().filter(useful).collect());
-        let closed = home.iter().flat_map(|home| lookup.secrets(home)).filter(useful).collect();
+        let folders = all_of(folders, &|path| reached.both(path));
+        let place = |is_cache, place| if is_cache { both(place) } else { reached.place(place) };
+        let places = Places::of(input.env, &|is_cache, at| place(is_cache, at).into_iter().filter(useful).collect());
+        let closed = home.into_iter().flat_map(|home| lookup.secrets(home)).filter(useful).collect();
         let (uid, cwd, trust, granted) = (input.uid, input.cwd.clone(), input.trust, Granted::default());
         let (opened, closes_all, grants_nothing) = Default::default();
         let scope = Self {
-            home,
+            home: home.cloned(),
             uid,
             cwd,
             project,
@@ -250,6 +253,13 @@ impl Scope {
     pub(super) fn home_of(&self, path: &TreePath) -> Option<TreePath> {
         home_of(path, self.home.as_ref())
     }
+}
+
+/// These in order, each once.
+fn tidy(mut paths: Vec<TreePath>) -> Vec<TreePath> {
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 /// The environments that are active, with those that these programs and scripts belong to; and which of them are so by what no command elsewhere

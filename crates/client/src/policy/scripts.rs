@@ -1,12 +1,16 @@
 //! Paths in the script of a shell: `sh -c 'convert a.png ~/Pictures/b.png'` names its output as `convert` itself would.
 
 use super::names::under_any;
+use crate::profile::is_interpreter;
 use crate::remote_ability;
 use base::TreePath;
 use base::words::last_name;
 
 /// Programs that take a script after `-c`.
 const SHELLS: &[&[u8]] = &[b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"mksh", b"fish"];
+/// Options of xargs with a value in the next word, and tests of find that run a program.
+const XARGS_WITH_VALUE: &[&[u8]] = &[b"-a", b"-d", b"-E", b"-I", b"-L", b"-n", b"-P", b"-s"];
+const FIND_RUNS: &[&[u8]] = &[b"-exec", b"-execdir", b"-ok", b"-okdir"];
 /// Paths that are taken from one command's scripts.
 const PATHS_MAX: usize = 1000;
 /// What stands between the words of a script.
@@ -23,17 +27,37 @@ pub(super) fn mentioned(argv: &[Vec<u8>], cwd: &TreePath, home: Option<&TreePath
     words.take(PATHS_MAX).collect()
 }
 
-/// The programs that this command runs by their paths, itself, by what runs another (`env`, `timeout`), or in a script.
+/// The programs that this command runs by their paths: itself, by what runs another (`env`, `timeout`, `xargs`, `find`), as the script of an
+/// interpreter, or in one.
 pub(super) fn programs(argv: &[Vec<u8>], cwd: &TreePath, home: Option<&TreePath>) -> Vec<TreePath> {
     let (mut words, mut left): (Vec<&[u8]>, _) = (Vec::new(), Some(argv));
     while let Some([program, arguments @ ..]) = left {
         words.push(program);
-        let is_shell = SHELLS.contains(&last_name(program));
-        words.extend(script(arguments).filter(|_| is_shell).into_iter().flat_map(first_words));
-        left = left.and_then(|argv| remote_ability::inner(last_name(program), argv));
+        let name = last_name(program);
+        let within = script(arguments).filter(|_| SHELLS.contains(&name));
+        words.extend(within.into_iter().flat_map(first_words));
+        if within.is_none() && (SHELLS.contains(&name) || is_interpreter(name)) {
+            words.extend(arguments.iter().map(Vec::as_slice).find(|word| !word.starts_with(b"-")));
+        }
+        left = match name {
+            b"xargs" => after_options(arguments, XARGS_WITH_VALUE),
+            b"find" => {
+                arguments.iter().position(|word| FIND_RUNS.contains(&word.as_slice())).map(|at| &arguments[at + 1..])
+            }
+            _ => left.and_then(|argv| remote_ability::inner(name, argv)),
+        };
     }
     let paths = words.into_iter().filter(|word| word.contains(&b'/')).take(PATHS_MAX);
     paths.filter_map(|word| absolute(word, home).or_else(|| cwd.resolve(word))).collect()
+}
+
+/// What follows the options, of which these have their value in the next word.
+fn after_options<'a>(arguments: &'a [Vec<u8>], with_value: &[&[u8]]) -> Option<&'a [Vec<u8>]> {
+    let mut at = 0;
+    while let Some(word) = arguments.get(at).filter(|word| word.starts_with(b"-")) {
+        at += 1 + usize::from(with_value.contains(&word.as_slice()));
+    }
+    arguments.get(at..)
 }
 
 /// The words of a script that stand where commands do.
@@ -138,6 +162,10 @@ mod tests {
                 &["/bin/a", "/home/u/b", "/bin/c"],
             ),
             (&["make", "/srv/x"], &[]),
+            (&["sh", "-e", "/home/u/tools/t", "/srv/x"], &["/home/u/tools/t"]),
+            (&["python3", "tools/gen.py", "/srv/x"], &["/w/d/tools/gen.py"]),
+            (&["xargs", "-n", "1", "-0", "/home/u/tools/t", "/srv/x"], &["/home/u/tools/t"]),
+            (&["find", "/srv", "-name", "*.c", "-exec", "env", "/home/u/tools/t", "{}", ";"], &["/home/u/tools/t"]),
         ] {
             assert_eq!(run(argv), wanted, "{argv:?}");
         }

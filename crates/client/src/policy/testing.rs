@@ -18,6 +18,9 @@ impl Lookup for Marked<'_> {
     fn physical(&self, path: &TreePath) -> Option<TreePath> {
         Some(path.clone())
     }
+    fn links_to(&self, _path: &TreePath) -> Vec<TreePath> {
+        Vec::new()
+    }
     fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
         None
     }

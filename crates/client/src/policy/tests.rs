@@ -2,6 +2,7 @@
 
 mod granted;
 mod outputs;
+mod reached;
 
 use super::testing::Marked;
 use super::*;
@@ -313,6 +314,22 @@ fn anybodys_workers_get_what_is_named_and_what_is_everybodys() {
 }
 
 #[test]
+fn anybodys_workers_get_no_more_than_others() {
+    let command = "grep -r x /home/u/.bash_history /home/u/docs /etc/x.conf";
+    for trust in [Trust::Own, Trust::Others, Trust::Anybody] {
+        let policy = ReadPolicy::new(scope_of(trust, "/home/u", 0, "/home/u/proj", command, &[]));
+        let closed = FileFacts { uid: 0, mode: 0o600, directory: false };
+        for (text, denial) in [
+            ("/home/u/.bash_history", Denial::Typed),
+            ("/home/u/docs/.x_history", Denial::Typed),
+            ("/etc/x.conf", Denial::Closed),
+        ] {
+            assert_eq!(policy.decide(&path(text), &closed), Access::Deny(denial), "{trust:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn whose_the_workers_are_is_in_the_fingerprint() {
     let of = |trust| ReadPolicy::new(scope_of(trust, "/home/u", 1000, "/home/u/proj", "gcc -c a.c", &[])).fingerprint();
     assert_ne!(of(Trust::Own), of(Trust::Others));
@@ -459,6 +476,11 @@ fn what_runs_later_and_what_is_elsewhere_is_refused() {
         "/home/u/proj/.git/modules/a/b/config",
         "/home/u/proj/.git/modules/a/hooks/post-merge",
         "/home/u/proj/.git/worktrees/w/config.worktree",
+        "/home/u/proj/w/worktrees/.git/commondir",
+        "/home/u/proj/.git/worktrees/.git/commondir",
+        "/home/u/proj/.sl/config",
+        "/home/u/proj/.roo/mcp.json",
+        "/home/u/proj/.Renviron",
         "/etc/passwd",
         "/usr/bin/x",
         "/home/v/x",

@@ -271,6 +271,11 @@ impl WritePolicy {
         })
     }
 
+    /// Whether an environment outside the project is at `path` itself: the next command finds it by that.
+    pub fn is_environment(&self, path: &TreePath) -> bool {
+        self.scope.own_environments.contains(path) && !self.scope.in_project(path)
+    }
+
     fn in_environment(&self, path: &TreePath) -> bool {
         self.scope.own_environments.iter().any(|environment| path.is_within(environment))
     }
@@ -300,7 +305,11 @@ fn is_note_of_run(path: &TreePath, facts: &WriteFacts) -> bool {
 
 /// A further working tree of a repository comes with files that say where it is.
 fn is_new_tree(path: &TreePath, guarded: &str, facts: &WriteFacts) -> bool {
-    let is_of_tree = path.components().any(|name| name == b"worktrees");
+    let parts: Vec<&[u8]> = path.components().collect();
+    let is_of_tree = match parts[..] {
+        [ref above @ .., b"worktrees", name, _] => above.contains(&&b".git"[..]) && name != b".git",
+        _ => false,
+    };
     facts.owner.is_none() && guarded == ".git/commondir" && is_of_tree
 }
 

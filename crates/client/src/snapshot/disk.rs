@@ -1,5 +1,6 @@
 //! Questions about the file system that only need an answer, not a binding: markers of projects, links followed.
 
+use crate::commit::Committer;
 use crate::policy::{Lookup, secret_places};
 use base::TreePath;
 use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, StatxFlags};
@@ -45,12 +46,25 @@ pub(crate) fn entries_unseen(folder: &Path) -> impl Iterator<Item = (Vec<u8>, Fi
 }
 
 /// The client's file system, looked at for one command: what was seen once is not looked at again.
-#[derive(Debug, Default)]
-pub struct Disk {
+#[derive(Default)]
+pub struct Disk<'a> {
     targets: RefCell<HashMap<TreePath, Option<Vec<u8>>>>,
+    /// Who knows which links results have made; nobody: any may be one.
+    committer: Option<&'a Committer>,
 }
 
-impl Lookup for Disk {
+impl<'a> Disk<'a> {
+    /// Which tells links that results have made from the user's own.
+    pub fn of(committer: &'a Committer) -> Self {
+        Self { committer: Some(committer), ..Self::default() }
+    }
+}
+
+impl Lookup for Disk<'_> {
+    fn may_be_of_result(&self, path: &TreePath) -> bool {
+        self.committer.is_none_or(|committer| committer.has_made_link(path))
+    }
+
     fn has_any(&self, directory: &TreePath, names: &[&str]) -> bool {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Ok(directory) = rustix::fs::openat(CWD, directory.as_bytes(), flags, Mode::empty()) else { return false };
@@ -62,6 +76,16 @@ impl Lookup for Disk {
     fn physical(&self, path: &TreePath) -> Option<TreePath> {
         let mut targets = self.targets.borrow_mut();
         walk_by(path, &mut |_| {}, &mut |at| targets.entry(at.clone()).or_insert_with(|| target_of(at)).clone())
+    }
+
+    fn links_to(&self, path: &TreePath) -> Vec<TreePath> {
+        let (mut targets, mut links) = (self.targets.borrow_mut(), Vec::new());
+        walk_by(path, &mut |_| {}, &mut |at| {
+            let target = targets.entry(at.clone()).or_insert_with(|| target_of(at)).clone();
+            links.extend(target.is_some().then(|| at.clone()));
+            target
+        });
+        links
     }
 
     fn text(&self, path: &TreePath) -> Option<Vec<u8>> {
@@ -104,7 +128,8 @@ impl Lookup for Disk {
     }
 }
 
-fn target_of(path: &TreePath) -> Option<Vec<u8>> {
+/// Where the link at `path` leads, as it is written; `None` if it is none.
+pub(crate) fn target_of(path: &TreePath) -> Option<Vec<u8>> {
     rustix::fs::readlinkat(CWD, path.as_bytes(), Vec::new()).ok().map(CString::into_bytes)
 }
 
@@ -115,7 +140,7 @@ pub(crate) fn walk(path: &TreePath, visit: &mut dyn FnMut(&TreePath)) -> Option<
 }
 
 /// The same where `target_of` knows links.
-fn walk_by(
+pub(crate) fn walk_by(
     path: &TreePath,
     visit: &mut dyn FnMut(&TreePath),
     target_of: &mut dyn FnMut(&TreePath) -> Option<Vec<u8>>,

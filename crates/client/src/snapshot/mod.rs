@@ -19,7 +19,7 @@ mod stamp;
 pub use disk::Disk;
 pub use not_shown::{NotShown, Unshown};
 pub use read::ReadError;
-pub(crate) use secret::is_of_project;
+pub(crate) use secret::{is_in_tests, is_of_project, secret_in_project};
 pub(crate) use stamp::is_open_to_write;
 pub use stamp::{Grain, NamingSecret, Stamp, attr_of, now};
 pub(crate) use stamp::{STATX_MNT_ID_UNIQUE, look_at_mounts, mount_of, stat_at, wanted};

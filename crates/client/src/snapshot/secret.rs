@@ -119,6 +119,17 @@ impl Snapshot {
     }
 }
 
+/// Why the contents of the file at `path`, which is a project's, stay here by what it holds and is called.
+pub(crate) fn secret_in_project(path: &TreePath) -> Option<Denial> {
+    let file = open_unseen(Path::new(OsStr::from_bytes(path.as_bytes()))).ok()?;
+    let stat = stat_open(&file).ok()?;
+    if !FileType::from_raw_mode(stat.stx_mode.into()).is_file() || stat.stx_size == 0 {
+        return None;
+    }
+    let bytes = first_bytes(&file, stat.stx_size)?;
+    secret_in(&Looked { name: path.name(), mode: stat.stx_mode.into(), size: stat.stx_size, bytes: &bytes })
+}
+
 /// The name under which the contents of a file in this state are not given.
 pub(super) fn kept_back_name(stamp: &Stamp, secret: &NamingSecret) -> Digest {
     Digest::of(&[b"kept back", &stamp.name(secret, false).0[..]].concat())
@@ -148,18 +159,19 @@ fn first_bytes(file: &File, size: u64) -> Option<Vec<u8>> {
 }
 
 /// Whether a secret is the project's own, which everybody has who has the project: the repository that it lies in lists it, or it lies in a
-/// folder of tests of the repository or of `project`. What is closed to others is not, though it be listed: repositories do not keep that,
-/// and a task may have listed it.
+/// folder of tests of the repository or of `project`. What is closed to others is not, though it be listed or among the tests:
+/// repositories do not keep that, and a task may have listed it.
 pub(crate) fn is_of_project(path: &TreePath, project: Option<&TreePath>) -> bool {
     let is_root = |folder: &TreePath| statat(CWD, folder.join(b".git").as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
     let root = std::iter::successors(path.parent(), TreePath::parent).find(is_root);
+    if statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & 0o044 == 0) {
+        return false;
+    }
     let in_tests = |root: &TreePath| path.relative_to(root).is_some_and(is_in_tests);
     if root.as_ref().or(project).is_some_and(in_tests) {
         return true;
     }
-    let is_closed =
-        || statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & 0o044 == 0);
-    let Some(root) = root.filter(|_| !is_closed()) else { return false };
+    let Some(root) = root else { return false };
     let index = || {
         let index = root.join(b".git").join(b"index");
         let file = open_unseen(Path::new(OsStr::from_bytes(index.as_bytes()))).ok()?;
@@ -171,7 +183,7 @@ pub(crate) fn is_of_project(path: &TreePath, project: Option<&TreePath>) -> bool
 }
 
 /// Whether a path in a project lies in a folder of tests.
-fn is_in_tests(inner: &[u8]) -> bool {
+pub(crate) fn is_in_tests(inner: &[u8]) -> bool {
     const FOLDERS: [&[u8]; 8] = [b"test", b"tests", b"testing", b"testdata", b"fixtures", b"__tests__", b"spec", b"t"];
     let mut parts: Vec<&[u8]> = inner.split(|byte| *byte == b'/').collect();
     parts.pop();
@@ -242,6 +254,22 @@ mod tests {
             is_of_project(&path, None)
         };
         assert!(with_mode(0o644) && !with_mode(0o600));
+    }
+
+    #[test]
+    fn what_is_closed_is_not_lent_for_lying_among_tests() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("it is there");
+        std::fs::create_dir_all(root.join("p/tests")).expect("made");
+        let key = root.join("p/tests/a.key");
+        std::fs::write(&key, "x").expect("written");
+        let path = |at: &Path| TreePath::parse(at.as_os_str().as_encoded_bytes()).expect("a path");
+        let with_mode = |mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&key, mode).expect("it is ours");
+            is_of_project(&path(&key), Some(&path(&root.join("p"))))
+        };
+        assert!(with_mode(0o644) && with_mode(0o640) && !with_mode(0o600) && !with_mode(0o400));
     }
 
     #[test]

@@ -248,6 +248,12 @@ pub(crate) fn open(path: &TreePath) -> Option<File> {
     file.metadata().ok()?.is_file().then_some(file)
 }
 
+/// The loader that an ELF file of this machine's kind names, if it names one; `None`: it is no such file.
+pub(crate) fn loader_of(file: &File) -> Option<Option<Vec<u8>>> {
+    let own = elf::read(&File::open("/proc/self/exe").ok()?)?.kind;
+    elf::read(file).filter(|elf| elf.kind == own).map(|elf| elf.interpreter)
+}
+
 /// Interpreter and argument in a script's first line.
 pub(crate) fn first_line(file: &File) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     use std::os::unix::fs::FileExt;

@@ -147,6 +147,36 @@ fn what_the_task_saw_must_be_known() {
     assert!(matches!(&result, Err(CommitError::Conflict(found)) if found[0].why == why), "{result:?}");
 }
 
+/// Whoever says nothing of what is at the target of a rename has not seen it, or hides it.
+#[test]
+fn a_rename_replaces_nothing_that_the_task_was_to_see() {
+    let renamed = |seen_since, locked_since, others: &str| {
+        let scene = Scene::new("echo a > x; echo mine > y");
+        let mut saw = scene.saw();
+        (saw.2, saw.3) = (locked_since, seen_since);
+        scene.shell(others);
+        let result = Task::new(&saw).rename("/x", "/y").commit(&scene.committer(), 1);
+        scene.assert_clean();
+        (result.map(drop), std::fs::read_to_string(scene.at("/y")).unwrap_or_default())
+    };
+    let later = Time(wire::now_nanos()).plus(3_600_000_000_000);
+    let before = Time(wire::now_nanos()).plus(-3_600_000_000_000);
+    for (seen_since, locked_since, others, why) in [
+        (Some(later), None, ":", Some(ConflictKind::NoEvidence)),
+        (None, Some(later), ":", Some(ConflictKind::Changed)),
+        (Some(before), None, "echo theirs > y", None),
+    ] {
+        let (result, text) = renamed(seen_since, locked_since, others);
+        let Some(why) = why else {
+            assert!(result.is_ok() && text == "a\n", "what was made since is replaced: {result:?}");
+            continue;
+        };
+        let Err(CommitError::Conflict(found)) = result else { panic!("{result:?}") };
+        assert_eq!(found, [Conflict { path: path("/y"), why }]);
+        assert_eq!(text, "mine\n");
+    }
+}
+
 #[test]
 fn an_edit_in_the_middle_of_a_commit_is_never_lost() {
     let mut edits = 0;
@@ -330,7 +360,7 @@ fn what_was_added_is_added_if_the_beginning_is_what_was_seen() {
     let scene = Scene::new("echo a > log; echo b > other");
     let saw = scene.saw();
     let later = saw.0.iter().map(|(path, (seq, stamp))| (path.clone(), (Seq(seq.0 + 100), *stamp))).collect();
-    let unknown = Saw(later, Vec::new(), None, None);
+    let unknown = Saw(later, Vec::new(), None, None, u32::MAX);
     scene.shell("echo others >> log; echo x > other; echo more >> other");
     let committer = scene.committer();
     let mut task = Task::new(&saw).append("/log", "a\nmine\n", 2);

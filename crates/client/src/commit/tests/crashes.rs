@@ -90,7 +90,10 @@ fn at_each_step() {
 fn at_each_step_of_a_later_commit() {
     die_at_each_step(|scene| {
         let committer = scene.committer();
-        Task::new(&Saw(HashMap::new(), Vec::new(), None, None)).fifo("/first").commit(&committer, 9).expect("commits");
+        Task::new(&Saw(HashMap::new(), Vec::new(), None, None, u32::MAX))
+            .fifo("/first")
+            .commit(&committer, 9)
+            .expect("commits");
         std::fs::remove_file(scene.at("/first")).expect("removes");
         committer
     });

@@ -72,3 +72,27 @@ fn a_renamed_file_is_the_same_file_and_is_not_read() {
     assert!(made.clone().count() > 0 && made.clone().all(|made| made.content.is_none()), "{report:?}");
     scene.assert_clean();
 }
+
+/// Of a file whose other names are where the write policy lets nothing through: these keep what they show.
+#[test]
+fn what_is_written_does_not_show_at_names_elsewhere() {
+    let wrote = |task: fn(Task<'_>) -> Task<'_>| {
+        let scene = Scene::new("echo store > store; ln store file; ln store gone; echo own > a; ln a b");
+        let mut saw = scene.saw();
+        saw.4 = 2;
+        let before = scene.at("/store").metadata().expect("is there").ino();
+        let result = task(Task::new(&saw)).commit(&scene.committer(), 1);
+        scene.assert_clean();
+        let store = scene.at("/store").metadata().expect("is there");
+        assert_eq!((scene.read("/store").as_str(), store.ino()), ("store\n", before), "{result:?}");
+        (scene, result)
+    };
+    let (scene, result) = wrote(|task| task.write("/file", "evil"));
+    assert!(result.is_ok() && scene.read("/file") == "evil" && scene.read("/gone") == "store\n", "{result:?}");
+    let (scene, result) = wrote(|task| task.last_write("/gone", "evil", FileChange::Written).remove("/gone"));
+    assert!(result.is_ok() && !scene.at("/gone").exists(), "{result:?}");
+    let (scene, result) = wrote(|task| task.append("/file", "store\nevil", 6));
+    assert!(result.is_err() && scene.read("/file") == "store\n", "{result:?}");
+    let (scene, result) = wrote(|task| task.write("/a", "new"));
+    assert!(result.is_ok() && scene.read("/b") == "new", "all of its names may show it: {result:?}");
+}

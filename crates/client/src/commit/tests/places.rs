@@ -129,7 +129,7 @@ fn holes_that_are_appended_stay_holes() {
 fn the_daemons_own_folder_is_out_of_reach() {
     let folder = tempfile::tempdir().expect("a folder");
     let committer = Committer::open_at(folder.path(), &folder.path().join("state")).expect("opens");
-    let saw = Saw(HashMap::new(), Vec::new(), None, None);
+    let saw = Saw(HashMap::new(), Vec::new(), None, None, u32::MAX);
     for at in ["/state/redo/x", "/state/outcomes", "/.gleaner-x/y"] {
         let result = Task::new(&saw).write(at, "evil").commit(&committer, 1);
         assert!(matches!(result, Err(CommitError::Refused(_))), "{at}: {result:?}");

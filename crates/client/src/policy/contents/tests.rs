@@ -266,3 +266,21 @@ fn private_keys_in_what_holds_texts() {
         assert_eq!(in_file("key.txt", 0o644, &wide), Some(Denial::Key));
     }
 }
+
+#[test]
+fn known_forms_in_other_clothes() {
+    let of_variables = |name: &str, text: &str| in_file(name, 0o644, text.as_bytes());
+    for name in [".env-prod", ".env_prod", "env.production", ".envrc.private", ".dev.vars"] {
+        assert_eq!(of_variables(name, "DB_PASSWORD=hunter2222\n"), Some(Denial::Passwords), "{name}");
+    }
+    assert_eq!(of_variables("w.env", "A=1; export DB_PASSWORD=hunter2222\n"), Some(Denial::Passwords));
+    assert_eq!(of("# mine\n\n# and yours\nmachine h login u password s\n"), Some(Denial::Passwords));
+    let swap = [&b"b0VIM 8.2\0"[..], &[0; 5000], armoured("PRIVATE KEY", BODY).as_bytes()].concat();
+    assert_eq!(in_file(".notes.swp", 0o644, &swap), Some(Denial::Key));
+    // PKCS #12, whose length is given by its end.
+    let object = der(0x06, &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 7, 1]);
+    let store = [&[0x30, 0x80][..], &der(0x02, &[3]), &der(0x30, &object), &[0, 0]].concat();
+    assert_eq!(in_file("x", 0o644, &store), Some(Denial::Key));
+    let with_token = "[remote \"origin\"]\n\turl = https://ghp_0123456789@github.com/x/y\n";
+    assert_eq!(in_file("config", 0o644, with_token.as_bytes()), Some(Denial::Passwords));
+}

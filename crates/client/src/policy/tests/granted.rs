@@ -115,6 +115,9 @@ fn a_projects_root_is_found() {
         fn physical(&self, path: &TreePath) -> Option<TreePath> {
             Some(path.clone())
         }
+        fn links_to(&self, _path: &TreePath) -> Vec<TreePath> {
+            Vec::new()
+        }
         fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
             None
         }

@@ -76,3 +76,21 @@ fn what_variables_name_as_settings() {
     assert_eq!(said("/home/u/p/cfg/git/config"), Some("XDG_CONFIG_HOME"));
     assert_eq!([said("/home/u/p/cfg/app/state"), said("/home/u/p/production"), said("/home/u/p")], [None; 3]);
 }
+
+/// Who makes what a hub knows its own account by, or reads it, is taken for that account.
+#[test]
+fn what_this_program_is_known_by_is_neither_made_nor_read() {
+    let argv = "tar x -C /dev/shm /tmp/gleaner-1000 /dev/shm/gleaner-1000";
+    let policy = WritePolicy::new(scope("/home/u", 1000, "/home/u/proj", argv, &[]), Vec::new());
+    let at_shm = WritePolicy::new(scope("/dev/shm", 1000, "/dev/shm/p", "make", &[]), Vec::new());
+    let own = ReadPolicy::new(scope_of(Trust::Own, "/home/u", 1000, "/home/u/proj", argv, &[]));
+    let others = ReadPolicy::new(scope("/home/u", 1000, "/home/u/proj", argv, &[]));
+    for secret in ["/dev/shm/gleaner-1000", "/dev/shm/.gleaner-00112233", "/tmp/gleaner-1000/instance"] {
+        for facts in [NEW, OWN] {
+            assert_eq!(becomes(&policy, secret, &facts), Becomes::Refused, "{secret}");
+            assert_eq!(becomes(&at_shm, secret, &facts), Becomes::Refused, "{secret}");
+        }
+        assert_eq!([sees(&own, secret), sees(&others, secret)], [Sees::Nothing, Sees::Nothing], "{secret}");
+    }
+    assert_eq!(becomes(&policy, "/dev/shm/sem.x", &NEW), Becomes::Kept);
+}
