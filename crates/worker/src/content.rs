@@ -10,7 +10,7 @@ use base::{
     ViewId,
 };
 use bytes::Bytes;
-use mirror::Evidence;
+use mirror::{Cache, Evidence};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -27,8 +27,8 @@ use wire::{FetchError, Fetcher, Joined, convert, lock, message};
 
 /// Most lazily bound files of which it is known how they are being read.
 const READERS_MAX: usize = 200_000;
-/// Most files whose pieces' offsets are kept at hand.
-const INDICES_MAX: usize = 4096;
+/// What is kept at hand of where pieces of files are, in bytes.
+const INDICES_BYTES_MAX: usize = 64 << 20;
 /// Of a lazily bound file, all of such a run is asked for when some of it is read: 1 MiB. Piece by piece, for who waits for one goes
 /// on while the others come, and has asked for the next run before the link has nothing to do.
 const RUN_BYTES: u64 = 4 * LAZY_PIECE_BYTES;
@@ -59,7 +59,7 @@ pub struct Contents {
     pieces: Mutex<Pieces>,
     refusals: Mutex<Refusals>,
     readers: Mutex<HashMap<Digest, Reader>>,
-    indices: Mutex<HashMap<Digest, Arc<RecipeIndex>>>,
+    indices: Mutex<Cache<Arc<RecipeIndex>>>,
     fetched: Arc<AtomicU64>,
     askers: Askers,
     myself: Weak<Self>,
@@ -85,7 +85,8 @@ impl Contents {
         store: Arc<BlockStore>,
         system: Arc<SystemFiles>,
     ) -> Arc<Self> {
-        let (fetcher, pieces, refusals, readers, indices, fetched, askers) = Default::default();
+        let (fetcher, pieces, refusals, readers, fetched, askers) = Default::default();
+        let indices = Mutex::new(Cache::new(INDICES_BYTES_MAX));
         let runtime = Handle::current();
         let expected = Expected::new(system, store.clone(), tenant);
         Arc::new_cyclic(|myself| Self {
@@ -203,13 +204,10 @@ impl Contents {
         let Content::Recipe(name) = file.content else { return None };
         let mut indices = lock(&self.indices);
         if let Some(index) = indices.get(&name) {
-            return Some(index.clone());
+            return Some(index);
         }
         let index = Arc::new(RecipeIndex::new(Recipe::clone(file.recipe.as_ref()?)));
-        if indices.len() >= INDICES_MAX {
-            indices.clear();
-        }
-        indices.insert(name, index.clone());
+        indices.put(name, index.clone(), index.bytes());
         Some(index)
     }
 

@@ -1,5 +1,5 @@
-//! The end of a worker that was told to end: it takes no more tasks, lets those end that are about to, and hands the others back, to be
-//! done elsewhere. Without this their clients would wait until the hub notices that nothing is heard of the worker any more.
+//! What becomes of tasks when their worker is told to end, or its machine goes to sleep: it takes no more, lets those end that are about to, and
+//! hands the others back, to be done elsewhere. Without this their clients would wait until the hub notices that nothing is heard of the worker.
 
 use crate::clients::Clients;
 use crate::host::Ear;
@@ -19,7 +19,8 @@ const LOOK: Duration = Duration::from_millis(10);
 #[derive(Clone, Debug, Default)]
 pub struct Launches {
     here: Count,
-    hands_back: watch::Sender<bool>,
+    /// Why all are handed back, if they are.
+    hands_back: watch::Sender<Option<&'static str>>,
 }
 
 impl Launches {
@@ -30,24 +31,31 @@ impl Launches {
 
     /// Waits until all are handed back: what their clients are told.
     pub async fn handed_back(&self) -> Failed {
+        let mut hands_back = self.hands_back.subscribe();
+        let why = hands_back.wait_for(Option::is_some).await.ok().and_then(|why| *why);
         // The sender is ours, so that it cannot be gone.
-        let _ = self.hands_back.subscribe().wait_for(|hands_back| *hands_back).await;
-        FailedKind::Evicted.because("its worker was told to end")
+        FailedKind::Evicted.because(why.unwrap_or_default())
     }
 }
 
-/// Returns when no task is left, or after a bounded time.
-pub async fn good_bye(clients: &Clients, ear: &Ear) {
-    ear.leaves();
+/// Nothing is lent any more, because of `why`. Returns when no task is left, or after a bounded time.
+pub async fn good_bye(clients: &Clients, ear: &Ear, why: &'static str) {
+    ear.lends_nothing(Some(why));
     // Those that are about to end need the processor for it, of which they get next to none while the owner works.
     clients.guests.hurry_all();
     let begun = Instant::now();
     wait_for_end(&clients.launches, GRACE).await;
     let handed_back = clients.launches.here.now();
-    clients.launches.hands_back.send_replace(true);
+    clients.launches.hands_back.send_replace(Some(why));
     wait_for_end(&clients.launches, HAND_BACK).await;
     let (left, took_ms) = (clients.launches.here.now(), begun.elapsed().as_millis() as u64);
-    tracing::info!(handed_back, left, took_ms, "the worker takes no more tasks, and ends");
+    tracing::info!(why, handed_back, left, took_ms, "no more tasks are taken");
+}
+
+/// All is lent again, after [`good_bye`].
+pub fn welcome_back(clients: &Clients, ear: &Ear) {
+    clients.launches.hands_back.send_replace(None);
+    ear.lends_nothing(None);
 }
 
 async fn wait_for_end(launches: &Launches, limit: Duration) {
@@ -68,7 +76,10 @@ mod tests {
         assert_eq!(launches.here.now(), 2);
         drop(present);
         assert_eq!(launches.here.now(), 0);
-        launches.hands_back.send_replace(true);
+        launches.hands_back.send_replace(Some("it ends"));
         assert_eq!(launches.handed_back().await.reason(), FailedKind::Evicted, "also one that comes late");
+        launches.hands_back.send_replace(None);
+        let late = tokio::time::timeout(Duration::from_millis(20), launches.handed_back());
+        assert!(late.await.is_err(), "one that comes when all is lent again");
     }
 }

@@ -11,7 +11,7 @@
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
 //! * [`network`]: the network of a task that may have one. [`own_share`]: what part of the processors its owner's own tasks get.
 //! * [`signatures`]: whose launches begin here, and whose their results are.
-//! * [`good_bye`]: what becomes of them when the worker is told to end.
+//! * [`good_bye`]: what becomes of them when the worker is told to end, or its machine goes to [`sleep`].
 //! * [`streams`], [`demand`], `pumps`: standard input and output; `stream_waits`: tasks that only wait for these; `unconfirmed`: signals that
 //!   are not yet with the program.
 
@@ -41,6 +41,7 @@ pub mod room;
 pub mod sandbox;
 pub mod scratch;
 pub mod signatures;
+pub mod sleep;
 mod stream_waits;
 pub mod streams;
 pub mod task;

@@ -222,7 +222,7 @@ async fn start(
         Priority::Guest => (clients.sandbox.levers(), Some(clients.guests.clone())),
         Priority::Owner => (clients.sandbox.own_levers(), None),
     };
-    let charged = request.charged(client.ids.base(), &scratch, &guest, levers.clone(), is_guest);
+    let charged = request.charged(client.tenant.0, &scratch, &guest, levers.clone(), is_guest);
     let charge = clients.charges.begin(charged);
     let signals = Unconfirmed::new(levers.clone(), guest.group().to_owned());
     let accounts = Accounts::begin(levers.clone(), guest.group().to_owned(), guests);

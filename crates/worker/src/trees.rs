@@ -12,38 +12,45 @@ use std::path::Path;
 const NAMES_AT_ONCE: usize = 65_536;
 
 /// Calls `see` with each entry beneath `folder`: the folder that holds it, its name, what it is. Others may change the tree meanwhile: what
-/// vanishes is passed over, and the walk ends where a folder was moved away.
-pub fn walk(folder: &Path, mut see: impl FnMut(BorrowedFd<'_>, &CStr, &Stat)) {
-    let Ok(mut held) = open(rustix::fs::CWD, folder) else { return };
+/// vanishes is passed over, and the walk ends where a folder was moved away. Whether all of it was seen as far as can be told: no folder
+/// has been moved or taken away meanwhile.
+pub fn walk(folder: &Path, mut see: impl FnMut(BorrowedFd<'_>, &CStr, &Stat)) -> bool {
+    let Ok(mut held) = open(rustix::fs::CWD, folder) else { return false };
+    let mut is_whole = true;
     // Of each folder on the way down: what it is, and which of its folders are still to be walked.
     let mut levels = vec![(identity(&held), list(&held, &mut see))];
     while let Some((_, folders)) = levels.last_mut() {
         if let Some(name) = folders.pop() {
-            let Ok(below) = open(&held, &*name) else { continue };
+            let Ok(below) = open(&held, &*name) else {
+                is_whole = false;
+                continue;
+            };
             levels.push((identity(&below), list(&below, &mut see)));
             held = below;
             continue;
         }
         levels.pop();
-        let Some((own, _)) = levels.last() else { return };
+        let Some((own, _)) = levels.last() else { return is_whole };
         match open(&held, c"..") {
             Ok(above) if identity(&above) == *own => held = above,
-            _ => return,
+            _ => return false,
         }
     }
+    is_whole
 }
 
-/// Bytes on disk and number of all entries beneath `folder`, a file with several names once. What vanishes meanwhile is not counted.
-pub fn weigh(folder: &Path) -> (u64, u64) {
+/// Bytes on disk and number of all entries beneath `folder`, a file with several names once, and whether that is all, see [`walk`]. What
+/// vanishes meanwhile is not counted.
+pub fn weigh(folder: &Path) -> (u64, u64, bool) {
     let (mut bytes, mut files, mut linked) = (0, 0, HashSet::new());
-    walk(folder, |_, _, found| {
+    let is_whole = walk(folder, |_, _, found| {
         let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
         if found.st_nlink <= 1 || is_folder || linked.insert((found.st_dev, found.st_ino)) {
             bytes += found.st_blocks as u64 * 512;
             files += 1;
         }
     });
-    (bytes, files)
+    (bytes, files, is_whole)
 }
 
 /// A task must not see by the time of the last access that its folders are looked into.
@@ -192,10 +199,28 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("d")).expect("a folder");
         std::fs::write(folder.path().join("d/f"), vec![1; 100_000]).expect("a file");
-        let (bytes, files) = weigh(folder.path());
-        assert!((100_000..200_000).contains(&bytes) && files == 2, "{bytes} {files}");
+        let (bytes, files, is_whole) = weigh(folder.path());
+        assert!(is_whole && (100_000..200_000).contains(&bytes) && files == 2, "{bytes} {files}");
         std::fs::hard_link(folder.path().join("d/f"), folder.path().join("g")).expect("a link");
-        assert_eq!(weigh(folder.path()), (bytes, files));
+        assert_eq!(weigh(folder.path()), (bytes, files, true));
+    }
+
+    #[test]
+    fn a_walk_says_that_a_folder_was_moved_meanwhile() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(place("a/b/c")).expect("folders");
+        std::fs::create_dir(place("other")).expect("a folder");
+        for (name, from, to) in [(c"c", "a/b", "other/b"), (c"a", "a", "other/a")] {
+            let is_whole = walk(folder.path(), |_, seen, _| {
+                // It may come once more, where it is then.
+                if seen == name {
+                    let _ = std::fs::rename(place(from), place(to));
+                }
+            });
+            assert!(!is_whole, "{from} was moved to {to}");
+        }
+        assert!(walk(folder.path(), |_, _, _| ()));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! To weigh an upper layer on disk takes a look at each of its files. So it is weighed only where its task may have passed a bound:
 //! when the file system as a whole has grown by what was left to it. Files that have lost their names and are still open belong to
-//! it as well, and are found at the processes that hold them.
+//! it as well, and are found at the processes that hold them. What moves its folders about again and again, so that not all of it is ever
+//! seen, is taken to have what the file system has grown by since it was.
 
 use super::Task;
 use super::processes;
@@ -22,6 +23,8 @@ const ONE_OF: u32 = 10;
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 /// And at most: others may have given back what a task took.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// So many weighings in a row may not have seen all of a task.
+const PARTIAL_MAX: u32 = 3;
 /// Open files that are looked at in one weighing.
 const OPEN_MAX: usize = 100_000;
 /// What the kernel says of a file system that is an overlay (`OVERLAYFS_SUPER_MAGIC`).
@@ -45,6 +48,11 @@ impl Weight {
         Self { bytes: self.bytes.saturating_sub(before.bytes), files: self.files.saturating_sub(before.files) }
     }
 
+    /// The larger of both, each for itself.
+    fn or(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), files: self.files.max(other.files) }
+    }
+
     fn and(self, other: Self) -> Self {
         Self { bytes: self.bytes.saturating_add(other.bytes), files: self.files.saturating_add(other.files) }
     }
@@ -59,16 +67,37 @@ struct Weighed {
     weight: Weight,
     /// How the file system was.
     filled: Weight,
+    /// What it was, and the task had, when all of that was seen last.
+    whole: (Weight, Weight),
+    /// Weighings since then.
+    partial: u32,
     at: Instant,
     took: Duration,
 }
 
 impl Weighed {
-    /// Weighs a task whose file system was like this just before.
-    fn now(task: &Task, filled: Weight) -> Self {
+    /// Of a task whose file system is its own, and like this.
+    fn alone(filled: Weight) -> Self {
+        let whole = (filled, filled);
+        Self { weight: filled, filled, whole, partial: 0, at: Instant::now(), took: Duration::ZERO }
+    }
+
+    /// Weighs a task whose file system was like this just before, and that was weighed before.
+    fn now(task: &Task, filled: Weight, before: Option<&Self>) -> Self {
         let began = Instant::now();
-        let weight = weigh(task);
-        Self { weight, filled, at: Instant::now(), took: began.elapsed() }
+        let (seen, is_whole) = weigh(task);
+        let weighed = Self::of(seen, is_whole, filled, before);
+        Self { at: Instant::now(), took: began.elapsed(), ..weighed }
+    }
+
+    /// What was seen of a task, and whether that was all.
+    fn of(seen: Weight, is_whole: bool, filled: Weight, before: Option<&Self>) -> Self {
+        let first = Self { weight: seen, whole: (filled, seen), ..Self::alone(filled) };
+        let Some(before) = before.filter(|_| !is_whole) else { return first };
+        let (whole, partial) = (before.whole, before.partial + 1);
+        // Others may have made it grow, so that a task which moves a folder now and then is not taken for one that hides.
+        let hidden = if partial > PARTIAL_MAX { whole.1.and(filled.since(whole.0)) } else { Weight::default() };
+        Self { weight: seen.or(hidden), whole, partial, ..first }
     }
 
     fn may_be_weighed_again(&self) -> bool {
@@ -91,13 +120,12 @@ impl Disk {
             let Some(filled) = Weight::in_use(&task.folder) else { continue };
             if !task.is_on_disk {
                 // The file system is the task's alone.
-                let weighed = Weighed { weight: filled, filled, at: Instant::now(), took: Duration::ZERO };
-                self.weighed.insert(*number, weighed);
+                self.weighed.insert(*number, Weighed::alone(filled));
                 continue;
             }
-            let weighed = self.weighed.entry(*number).or_insert_with(|| Weighed::now(task, filled));
+            let weighed = self.weighed.entry(*number).or_insert_with(|| Weighed::now(task, filled, None));
             let since = filled.since(weighed.filled);
-            grown = Weight { bytes: grown.bytes.max(since.bytes), files: grown.files.max(since.files) };
+            grown = grown.or(since);
             on_disk.push((*number, task, filled, since));
         }
         let all = self.may_pass_a_sum(tasks, grown, bounds);
@@ -105,7 +133,7 @@ impl Disk {
             let Some(weighed) = self.weighed.get(&number).copied() else { continue };
             let may_pass = weighed.weight.and(since).passes(bounds.task.disk, bounds.task.files);
             if (may_pass || all || weighed.at.elapsed() > PAUSE_MAX) && weighed.may_be_weighed_again() {
-                self.weighed.insert(number, Weighed::now(task, filled));
+                self.weighed.insert(number, Weighed::now(task, filled, Some(&weighed)));
             }
         }
     }
@@ -130,13 +158,14 @@ impl Disk {
     }
 }
 
-fn weigh(task: &Task) -> Weight {
-    let (bytes, files) = trees::weigh(&task.folder);
+/// What a task has, and whether that is all.
+fn weigh(task: &Task) -> (Weight, bool) {
+    let (bytes, files, is_whole) = trees::weigh(&task.folder);
     let init = task.control.as_ref().and_then(crate::sandbox::Control::process_id);
     let held = init.map(|init| processes::of(init, &processes::all()).map(|process| process.number).collect());
     let held: Vec<u32> = held.unwrap_or_default();
     let (more_bytes, more_files) = nameless(&held, |kind| kind == OVERLAY);
-    Weight { bytes, files }.and(Weight { bytes: more_bytes, files: more_files })
+    (Weight { bytes, files }.and(Weight { bytes: more_bytes, files: more_files }), is_whole)
 }
 
 /// Bytes and number of the files without a name that these processes hold open or mapped, on file systems of some kind.
@@ -170,4 +199,28 @@ fn nameless_file(link: &Path, is_counted: &impl Fn(i64) -> bool) -> Option<((u32
         return None;
     }
     Some(((found.stx_dev_major, found.stx_dev_minor, found.stx_ino), found.stx_blocks * 512))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(bytes: u64) -> Weight {
+        Weight { bytes, files: 1 }
+    }
+
+    #[test]
+    fn who_is_never_seen_whole_has_what_the_disk_has_grown_by() {
+        let mut weighed = Weighed::of(bytes(10), true, bytes(1000), None);
+        for _ in 0..PARTIAL_MAX {
+            weighed = Weighed::of(bytes(12), false, bytes(1500), Some(&weighed));
+            assert_eq!(weighed.weight.bytes, 12, "it may have moved a folder by chance");
+        }
+        weighed = Weighed::of(bytes(12), false, bytes(1500), Some(&weighed));
+        assert_eq!(weighed.weight.bytes, 10 + 500);
+        weighed = Weighed::of(bytes(600), false, bytes(1500), Some(&weighed));
+        assert_eq!(weighed.weight.bytes, 600, "what is seen counts in any case");
+        weighed = Weighed::of(bytes(12), true, bytes(1500), Some(&weighed));
+        assert_eq!((weighed.weight.bytes, weighed.partial), (12, 0));
+    }
 }

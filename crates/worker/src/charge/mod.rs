@@ -65,7 +65,7 @@ struct Present {
 /// A task that runs.
 #[derive(Debug)]
 pub struct Task {
-    /// Whose: the first of the client's ids.
+    /// Whose: the number of the client's machine at the hub, however many daemons it has started.
     pub client: u32,
     /// Folder of what it writes.
     pub folder: PathBuf,

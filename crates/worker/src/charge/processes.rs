@@ -61,17 +61,17 @@ pub fn taken(task: &Task, all: &[Process], bound: u64) -> (u64, u64) {
     let own: Vec<Process> = of(init, all).copied().collect();
     let numbers: Vec<u32> = own.iter().map(|process| process.number).collect();
     let threads = own.iter().map(|process| process.threads).sum();
-    // Files in memory need not be in any process's.
+    // Files in memory need not be in any process's, nor are page tables.
     let (without_names, _) = nameless(&numbers, |kind| kind == IN_MEMORY);
-    let files = without_names + shared(init);
+    let beside = without_names + shared(init) + own.iter().map(|process| page_tables(process.number)).sum::<u64>();
     let resident: u64 = own.iter().map(|process| process.resident).sum();
-    if resident + files <= bound {
-        return (resident + files, threads);
+    if resident + beside <= bound {
+        return (resident + beside, threads);
     }
     let part = |process: &Process| proportional(process.number).unwrap_or(process.resident);
     let memory: u64 = own.iter().map(part).sum();
     // What is mapped of those files is in both sums: the larger one is certain.
-    (memory.max(files), threads)
+    (memory.max(beside), threads)
 }
 
 /// How many processes the machine has killed for want of memory.
@@ -84,6 +84,13 @@ pub fn killed() -> Option<u64> {
 fn shared(init: u32) -> u64 {
     let folder = format!("/proc/{init}/root/dev/shm");
     Room::at(Path::new(&folder)).map_or(0, |room| room.used_bytes)
+}
+
+/// What the kernel takes to know where a process's memory is, in bytes: also of memory that was read and never written.
+fn page_tables(process: u32) -> u64 {
+    let status = read(process, "status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
 
 /// Memory of a process, what it shares divided among those that share it, in bytes.
@@ -117,7 +124,7 @@ mod tests {
     fn this_process_is_seen() {
         let all = all();
         let own = of(std::process::id(), &all).next().expect("this one");
-        assert!(own.threads >= 1 && own.resident > 0);
+        assert!(own.threads >= 1 && own.resident > 0 && page_tables(own.number) > 0);
         assert!(proportional(own.number).is_none_or(|bytes| bytes > 0 && bytes <= own.resident * 2));
     }
 }

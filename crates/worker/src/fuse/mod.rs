@@ -453,13 +453,25 @@ impl Shared {
 
     fn keep_listing(&self, digest: Digest, bytes: &[u8]) -> Result<(), Malformed> {
         let listing: Listing = decode(digest, bytes)?;
-        self.lanes().put_listing(digest, Arc::new(listing), bytes.len());
+        self.put_listing(digest, listing, bytes.len());
         Ok(())
     }
 
     fn keep_recipe(&self, digest: Digest, bytes: &[u8]) -> Result<(), Malformed> {
         let recipe: Recipe = decode(digest, bytes)?;
-        self.recipes().put(digest, Arc::new(recipe), bytes.len());
+        self.put_recipe(digest, recipe);
         Ok(())
+    }
+
+    /// Keeps a listing that was so long in bytes. An entry takes more memory than its encoding.
+    fn put_listing(&self, digest: Digest, listing: Listing, len: usize) {
+        let bytes = len + size_of_val(&listing.entries[..]);
+        self.lanes().put_listing(digest, Arc::new(listing), bytes);
+    }
+
+    /// Keeps a recipe, of which a hole takes more memory than its encoding.
+    fn put_recipe(&self, digest: Digest, recipe: Recipe) {
+        let bytes = size_of_val(&recipe.pieces[..]);
+        self.recipes().put(digest, Arc::new(recipe), bytes);
     }
 }

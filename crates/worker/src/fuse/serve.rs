@@ -492,8 +492,7 @@ impl Shared {
             Need::Listing(_, digest) => {
                 let done = certainly(move |result| {
                     let Some(me) = me.upgrade() else { return };
-                    let kept = decode_or_io(digest, result)
-                        .map(|(listing, len)| me.lanes().put_listing(digest, Arc::new(listing), len));
+                    let kept = decode_or_io(digest, result).map(|(listing, len)| me.put_listing(digest, listing, len));
                     me.go_on(&key, kept);
                 });
                 self.fetch.blob(digest, done);
@@ -501,8 +500,7 @@ impl Shared {
             Need::Recipe(digest) => {
                 let done = certainly(move |result| {
                     let Some(me) = me.upgrade() else { return };
-                    let kept = decode_or_io(digest, result)
-                        .map(|(recipe, len)| me.recipes().put(digest, Arc::new(recipe), len));
+                    let kept = decode_or_io(digest, result).map(|(recipe, _)| me.put_recipe(digest, recipe));
                     me.go_on(&key, kept);
                 });
                 self.fetch.blob(digest, done);

@@ -101,6 +101,8 @@ impl Keeper {
         let here = std::thread::available_parallelism().map_or(1, usize::from);
         shared.levers.bound_cpus(Some(shared.settings.cpus).filter(|cpus| (*cpus as usize) < here));
         let shortage = shortage();
+        // Where no bound is set, it is what guests are to have.
+        let limit = if shared.levers.held().is_some() { u64::MAX } else { memory.marks().most };
         let paused = Paused::kept(&shared.settings.folder);
         if paused.is_some() {
             tracing::warn!("guests rest here, as was said before this start: `gleaner resume` lets them go on");
@@ -114,7 +116,7 @@ impl Keeper {
             memory,
             verdict: None,
             held: Held::default(),
-            limit: u64::MAX,
+            limit,
             came: (0, None),
             paused,
             room,
@@ -173,8 +175,8 @@ impl State {
         self.hurry();
         let cpus = self.shared.settings.cpus;
         // Who rests for want of memory goes on soon; nobody knows how long the other reasons last.
-        let is_full = self.full_disk();
-        let rests = rests || is_full.is_some() || self.shared.leaves.load(Ordering::Relaxed);
+        let takes_none = self.full_disk().or_else(|| lock(&self.shared.lends_nothing).map(str::to_owned));
+        let rests = rests || takes_none.is_some();
         let (cpus, largest) = match (rests, self.frozen_since) {
             (true, _) => (0, 0),
             (false, Some(_)) => (0, cpus),
@@ -183,7 +185,7 @@ impl State {
         let asks = lot.asks() && self.frozen_since.is_none() && self.shared.guests.count() > 0;
         let rests = if self.frozen_since.is_some() { self.reasons().join("; ") } else { String::new() };
         self.shared.guests.rest(if self.is_aside { ASIDE } else { &rests });
-        let rests = is_full.filter(|_| rests.is_empty()).unwrap_or(rests);
+        let rests = takes_none.filter(|_| rests.is_empty()).unwrap_or(rests);
         let lent = Lending { cpus, largest, expected, asks, rests };
         self.lending.send_if_modified(|lending| std::mem::replace(lending, lent.clone()) != lent);
         let until = self.paused.and_then(|paused| paused.left(now));
@@ -457,6 +459,8 @@ impl State {
         let since = Instant::now();
         self.paused = Some(Paused::begin(for_s));
         if evicts {
+            // Told first: else the hub gives the same tasks again.
+            self.lending.send_modify(|lending| (lending.cpus, lending.largest) = (0, 0));
             self.end_all("the machine's owner wants it for himself");
         }
         self.look();

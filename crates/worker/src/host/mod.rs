@@ -139,8 +139,8 @@ pub struct Shared {
     /// What the hub has said of other workers.
     elsewhere: Mutex<Elsewhere>,
     has_ended: AtomicBool,
-    /// The worker is about to end: it takes no more tasks.
-    leaves: AtomicBool,
+    /// Why no more tasks are taken, for a person, if so: the worker is about to end, or the machine to sleep.
+    lends_nothing: Mutex<Option<&'static str>>,
     /// Wakes the keeper.
     wake: OwnedFd,
 }
@@ -194,7 +194,7 @@ impl Host {
             aside_ns: AtomicU64::new(0),
             elsewhere: Mutex::default(),
             has_ended: AtomicBool::new(false),
-            leaves: AtomicBool::new(false),
+            lends_nothing: Mutex::default(),
             wake,
         });
         if let Ok(wake) = shared.wake.try_clone() {
@@ -239,9 +239,9 @@ impl Ear {
         self.0.wake_keeper();
     }
 
-    /// The worker is about to end: nothing is lent any more.
-    pub fn leaves(&self) {
-        self.0.leaves.store(true, Ordering::Relaxed);
+    /// Nothing is lent any more, because of `why`; `None`: all is lent again.
+    pub fn lends_nothing(&self, why: Option<&'static str>) {
+        *lock(&self.0.lends_nothing) = why;
         self.0.wake_keeper();
     }
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::process::{Resource, Rlimit};
 use rustix::thread::UnshareFlags;
 
 use crate::ids::Ids;
@@ -18,6 +19,8 @@ use super::sys::{self, Fork};
 
 /// Clients whose namespaces are kept; beyond, the one that has been idle longest goes.
 const CLIENTS_MAX: usize = 64;
+/// Part of the limits of the worker's own user that all tasks of a client have together.
+const PART_OF_LIMITS: u64 = 4;
 /// Idle network namespaces kept for a client.
 const NETWORKS_MAX: usize = 32;
 
@@ -125,17 +128,26 @@ impl Client {
     }
 }
 
-/// A user namespace in which the low ids are `id_base` and up outside and `ids` have their places, and that can have no children.
+/// A user namespace in which the low ids are `id_base` and up outside and `ids` have their places, that can have no children, and whose users
+/// have no more than a part of what the kernel gives to the worker's own user: all that they take of it is charged to that as well.
 fn new_users(id_base: u32, ids: &Ids) -> Result<OwnedFd, Failure> {
     const STEP: &str = "user namespace";
     let (wait, go) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(failed(STEP))?;
+    let lowered = lower_limits();
     // SAFETY: the zygote has one thread, and the child ends in exit_now.
-    let helper = match unsafe { sys::fork_into(libc::CLONE_NEWUSER, None) }.map_err(failed(STEP))? {
+    let forked = unsafe { sys::fork_into(libc::CLONE_NEWUSER, None) };
+    for (resource, limit) in lowered {
+        let _ = rustix::process::setrlimit(resource, limit);
+    }
+    let helper = match forked.map_err(failed(STEP))? {
         Fork::Child => {
             drop(go);
             let mut told = [0];
             let mapped = rustix::io::read(&wait, &mut told) == Ok(1);
             let closed = mapped && fs::write("/proc/sys/user/max_user_namespaces", "0").is_ok();
+            if mapped {
+                lower_inotify();
+            }
             sys::exit_now(i32::from(!closed));
         }
         Fork::Parent(helper, _) => helper,
@@ -154,6 +166,27 @@ fn new_users(id_base: u32, ids: &Ids) -> Result<OwnedFd, Failure> {
     // Without the limit inside, seccomp still refuses nested namespaces.
     let _ = ended;
     Ok(users)
+}
+
+/// The limits at which the kernel bounds all of a new user namespace are this process's at the time: a part of them. What they were.
+fn lower_limits() -> Vec<(Resource, Rlimit)> {
+    let lower = |resource| {
+        let limit = rustix::process::getrlimit(resource);
+        let part = limit.current.map(|current| (current / PART_OF_LIMITS).max(1));
+        rustix::process::setrlimit(resource, Rlimit { current: part, ..limit }).ok()?;
+        Some((resource, limit))
+    };
+    [Resource::Sigpending, Resource::Msgqueue, Resource::Memlock].into_iter().filter_map(lower).collect()
+}
+
+/// The same of what this user namespace may have of inotify, of which ordinary machines give a user very little.
+fn lower_inotify() {
+    for (own, all) in [("max_inotify_instances", "max_user_instances"), ("max_inotify_watches", "max_user_watches")] {
+        let all = fs::read_to_string(format!("/proc/sys/fs/inotify/{all}")).unwrap_or_default();
+        if let Ok(all) = all.trim().parse::<u64>() {
+            let _ = fs::write(format!("/proc/sys/user/{own}"), (all / PART_OF_LIMITS).max(1).to_string());
+        }
+    }
 }
 
 /// A network namespace with the loopback interface up. The zygote stays in the newest one: it needs no network.
@@ -195,6 +228,10 @@ fn make_devices(path: &Path, id_base: u32) -> std::io::Result<bool> {
         let _ = fs::remove_file(&device);
         fs::write(&device, b"")?;
         rustix::mount::mount_bind(Path::new("/dev").join(name), &device)?;
+        // It is the machine's own: it can still be written to, and its times and mode stay.
+        let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID;
+        let _ = rustix::mount::mount_remount(&device, flags | MountFlags::NOEXEC, "")
+            .or_else(|_| rustix::mount::mount_remount(&device, flags, ""));
         nested = true;
     }
     for (name, target) in LINKS {

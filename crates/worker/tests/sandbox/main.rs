@@ -329,6 +329,28 @@ import threading; t = threading.Thread(target=lambda: print('thread')); t.start(
     }
 }
 
+/// The kernel charges to the worker's own user what its guests take of these.
+#[test]
+fn what_the_worker_s_user_may_have_is_not_used_up() {
+    let world = world!();
+    let script = "import ctypes
+libc = ctypes.CDLL(None)
+instances = 0
+while libc.inotify_init1(0o2000000) >= 0: instances += 1
+timers, id = 0, ctypes.c_void_p()
+while libc.timer_create(1, None, ctypes.byref(id)) == 0: timers += 1
+print(instances, timers)
+";
+    let Some(python) = python() else { return };
+    let (text, _) = world.run(world.order(&[&python, "-c", script]));
+    let taken: Vec<u64> = text.split_whitespace().map(|number| number.parse().expect("a number")).collect();
+    let all = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").expect("a number");
+    let pending = rustix::process::getrlimit(rustix::process::Resource::Sigpending).current.unwrap_or(u64::MAX);
+    let parts = [all.trim().parse::<u64>().expect("a number") / 4, pending / 4];
+    assert!(taken.len() == 2 && taken.iter().all(|taken| *taken > 0), "{text}");
+    assert!(taken.iter().zip(parts).all(|(taken, part)| *taken <= part), "{taken:?} of {parts:?}");
+}
+
 /// A Python that a guest can run.
 fn python() -> Option<String> {
     let found = ["/usr/bin/python3", "/usr/local/bin/python3"].iter().find(|path| Path::new(path).exists());
