@@ -18,12 +18,17 @@ pub const FUZZ: [Need; 1] = [("g++", "g++")];
 pub const TESTBED: [Need; 1] = [("ip", "iproute2")];
 
 /// What `machine` boots with.
-pub const MACHINE: [Need; 5] = [
+pub const MACHINE: [Need; 10] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("/sbin/mkfs.ext4", "e2fsprogs"),
     ("/sbin/tc", "iproute2"),
     ("/usr/bin/perl", "perl"),
     ("ldd", "libc-bin"),
+    ("dpkg-deb", "dpkg"),
+    ("strip", "binutils"),
+    ("/usr/lib/systemd/systemd-logind|/lib/systemd/systemd-logind", "systemd"),
+    ("/usr/lib/systemd/system/dbus.service|/lib/systemd/system/dbus.service", "dbus"),
+    ("pgrep", "procps"),
 ];
 
 /// What `bench slow-link` traces an image with.

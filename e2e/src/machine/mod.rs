@@ -9,6 +9,7 @@ mod link;
 mod memory;
 mod priority;
 mod rest;
+mod services;
 mod swap;
 
 use crate::error::{Context, Error, Result};
@@ -52,6 +53,9 @@ pub fn run(filter: &str, report: &Report) -> Result<()> {
     let told = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
     if !told.split_whitespace().any(|word| word == MARK) {
         return Err(Error::Missing("this is for a machine of its own: run `cargo xtask machine`".to_owned()));
+    }
+    if std::fs::read_to_string("/proc/1/comm").is_ok_and(|name| name.trim() == "systemd") {
+        return services::run(filter, report);
     }
     let options = Options::new(2, 2)?;
     scenario::run(&SCENARIOS, &options, filter, report);

@@ -1,11 +1,12 @@
-//! `cargo xtask machine`: boots a Debian kernel in an emulator, and has what spares an owner tried in it.
+//! `cargo xtask machine`: boots a Debian kernel in an emulator, and has what spares an owner tried in it; then again with systemd, which has the
+//! packages' units started.
 //!
 //! For what this machine's kernel may lack: control groups of version 2 with all controllers, compressed swap, links made by the
-//! kernel. Its root is this machine's, read-only. The checks are `e2e machine`; here is what it takes to get there. Emulated, everything is
+//! kernel, sleep. Its root is this machine's, read-only. The checks are `e2e machine`; here is what it takes to get there. Emulated, everything is
 //! many times slower: what is seen is whether it works, never how fast.
 
 use crate::test::{Counts, closing_line, lines};
-use crate::{need, run};
+use crate::{need, package, run};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,10 @@ const MODULES: [&str; 14] = [
     "evdev",
 ];
 
+/// What the names of checks of services begin with, and what tells the machine that these are wanted.
+const SERVICES: &str = "services/";
+const SERVICES_MARK: &str = " gleaner.services";
+
 /// What of Debian's packages is used.
 struct Parts {
     folder: PathBuf,
@@ -62,28 +67,24 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     need::programs(&need::MACHINE)?;
     let programs = run::build(true)?;
     let parts = Parts::fetch(&run::target().join("machine"))?;
-    parts.make_disk()?;
-    parts.make_initramfs(&programs, filter)?;
-    run::say("booting; emulated, it takes minutes …");
-    let mut found = None;
-    let good = lines(&mut parts.machine(), LIMIT, |line| {
-        let line = line.trim_end();
-        match closing_line(line) {
-            Some(counts) => found = Some(counts),
-            None => println!("{line}"),
-        }
-    })?;
-    let mut counts = found.unwrap_or_default();
-    if !good || found.is_none() {
-        println!("FAILED  the machine did not come to its end: {}", parts.console().display());
-        counts.failed += 1;
+    let packages = parts.folder.join("packages").display().to_string();
+    let to_package = ["--programs", &programs.display().to_string(), "--to", &packages, "--quick"];
+    package::run(&to_package)?;
+    parts.make_initramfs(&[&programs.display().to_string(), filter, &packages])?;
+    let mut all = Counts::default();
+    let names_some = |services: bool| filter.starts_with(SERVICES) == services || !filter.contains('/');
+    for mark in
+        [("", false), (SERVICES_MARK, true)].iter().filter(|(_, services)| names_some(*services)).map(|(mark, _)| mark)
+    {
+        parts.make_disk()?;
+        all.add(parts.checked(mark)?);
     }
-    let Counts { passed, failed, skipped } = counts;
+    let Counts { passed, failed, skipped } = all;
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     if failed + skipped == 0 {
         Ok(())
     } else {
-        Err(format!("not all is well; the kernel's words: {}", parts.console().display()))
+        Err(format!("not all is well; the kernel's words: {}", parts.console("").display()))
     }
 }
 
@@ -107,13 +108,32 @@ impl Parts {
         Ok(parts)
     }
 
+    /// Boots, and shows what the checks say.
+    fn checked(&self, mark: &str) -> Result<Counts, String> {
+        run::say("booting; emulated, it takes minutes …");
+        let mut found = None;
+        let good = lines(&mut self.machine(mark), LIMIT, |line| {
+            let line = line.trim_end();
+            match closing_line(line) {
+                Some(counts) => found = Some(counts),
+                None => println!("{line}"),
+            }
+        })?;
+        let mut counts = found.unwrap_or_default();
+        if !good || found.is_none() {
+            println!("FAILED  the machine did not come to its end: {}", self.console(mark).display());
+            counts.failed += 1;
+        }
+        Ok(counts)
+    }
+
     fn make_disk(&self) -> Result<(), String> {
         let disk = fs::File::create(self.disk()).and_then(|file| file.set_len(DISK_BYTES));
         disk.map_err(|error| format!("cannot make {}: {error}", self.disk().display()))?;
         quiet(Command::new("/sbin/mkfs.ext4").args(["-q", "-F"]).arg(self.disk()))
     }
 
-    fn make_initramfs(&self, programs: &Path, filter: &str) -> Result<(), String> {
+    fn make_initramfs(&self, arguments: &[&str]) -> Result<(), String> {
         let root = self.folder.join("initramfs");
         let failed = |error: std::io::Error| format!("cannot fill {}: {error}", root.display());
         match fs::remove_dir_all(&root) {
@@ -133,20 +153,20 @@ impl Parts {
         }
         fs::write(root.join("modules/order"), order).map_err(failed)?;
         fs::copy(&self.busybox, root.join("bin/busybox")).map_err(failed)?;
-        fs::write(root.join("arguments"), format!("{}\n{filter}\n", programs.display())).map_err(failed)?;
+        fs::write(root.join("arguments"), arguments.join("\n") + "\n").map_err(failed)?;
         fs::write(root.join("init"), include_str!("init.sh")).map_err(failed)?;
         let pack = "chmod 755 init && find . | \"$0\" cpio -o -H newc >\"$1\"";
         quiet(Command::new("sh").args(["-c", pack]).arg(&self.busybox).arg(self.initramfs()).current_dir(&root))
     }
 
     /// The emulator: its output is the second serial line's. Not by KVM, which is there on some machines and does not work.
-    fn machine(&self) -> Command {
+    fn machine(&self, mark: &str) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
         command.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-smp", CPUS, "-m", MEMORY_MIB]);
         command.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
-        command.arg("-serial").arg(format!("file:{}", self.console().display())).args(["-serial", "stdio"]);
+        command.arg("-serial").arg(format!("file:{}", self.console(mark).display())).args(["-serial", "stdio"]);
         command.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(self.initramfs());
-        command.args(["-append", "console=ttyS0 panic=-1 gleaner.machine"]);
+        command.args(["-append", &format!("console=ttyS0 panic=-1 gleaner.machine{mark}")]);
         command.arg("-drive").arg(format!("file={},format=raw,if=virtio,cache=unsafe", self.disk().display()));
         let share = "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap";
         command.args(["-fsdev", share, "-device", "virtio-9p-pci,fsdev=host,mount_tag=host"]);
@@ -162,8 +182,8 @@ impl Parts {
     }
 
     /// What the kernel says.
-    fn console(&self) -> PathBuf {
-        self.folder.join("console")
+    fn console(&self, mark: &str) -> PathBuf {
+        self.folder.join(format!("console{}", mark.trim()))
     }
 }
 
