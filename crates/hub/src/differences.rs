@@ -15,6 +15,8 @@ use wire::patch::Version;
 
 /// Objects whose ancestors are remembered for one task; others go whole.
 const OBJECTS_MAX: usize = 65_536;
+/// Bytes of recipes that are read for one task: a result may name a large one again and again.
+const RECIPES_BYTES_MAX: usize = 64 << 20;
 
 /// The results of one task.
 pub struct Differences {
@@ -26,6 +28,8 @@ pub struct Differences {
     like: HashMap<Digest, Vec<Digest>>,
     /// Blocks that the client has.
     known: HashSet<Digest>,
+    /// Bytes of recipes that were read.
+    read: usize,
 }
 
 /// What becomes of a frame.
@@ -41,8 +45,8 @@ pub enum Packed {
 impl Differences {
     /// Of a task of `client` that was launched with `view`.
     pub fn new(client: Arc<ClientSession>, view: ViewId) -> Self {
-        let (before, like, known) = Default::default();
-        Self { client, view, before, like, known }
+        let (before, like, known, read) = Default::default();
+        Self { client, view, before, like, known, read }
     }
 
     /// Makes the objects of a frame differences. Takes as long as packing takes.
@@ -79,9 +83,10 @@ impl Differences {
     /// Notes that there will be this content at a path.
     fn note(&mut self, path: &TreePath, content: Content) {
         let Some(name) = content.name() else { return };
-        let Some(bound) = self.client.binding(self.view, path).filter(|_| self.before.len() < OBJECTS_MAX) else {
+        if self.before.len() >= OBJECTS_MAX || self.before.contains_key(&name) {
             return;
-        };
+        }
+        let Some(bound) = self.client.binding(self.view, path) else { return };
         let Binding::File { attr, content: before, .. } = &bound.binding else { return };
         let Some(old) = self.version(before, attr.size) else { return };
         self.before.insert(name, (*before, attr.size));
@@ -121,10 +126,15 @@ impl Differences {
         Some(Object::like(name, object.bytes.clone(), &like))
     }
 
-    fn version(&self, content: &Content, size: u64) -> Option<Version> {
+    fn version(&mut self, content: &Content, size: u64) -> Option<Version> {
         match content {
             Content::Block(name) => Some(Version::of_block(*name, size)),
-            Content::Recipe(name) => Some(Version::new(&Recipe::from_bytes(&self.client.held(name)?).ok()?.pieces)),
+            Content::Recipe(_) if self.read >= RECIPES_BYTES_MAX => None,
+            Content::Recipe(name) => {
+                let bytes = self.client.held(name)?;
+                self.read += bytes.len();
+                Some(Version::new(&Recipe::from_bytes(&bytes).ok()?.pieces))
+            }
             Content::Empty | Content::Lazy(_) | Content::Unreadable(_) => None,
         }
     }

@@ -137,7 +137,8 @@ impl<'a> Directories<'a> {
         let Some(top) = ways.find(|at| at.parent().as_ref() == Some(&folder)) else { return false };
         let is_folder_removed = self.removed.contains(&folder);
         let goes_alone = self.removed.contains(&top)
-            && (is_named(&top) || (is_folder_removed && top.name() == b".git"))
+            && top.name() == b".git"
+            && (is_folder_removed || is_named(&top))
             && !self.leads_elsewhere(&folder)
             && !self.sources.contains(&folder);
         let top = match (goes_alone, is_folder_removed) {
