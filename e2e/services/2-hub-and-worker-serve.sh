@@ -21,8 +21,8 @@ case $group in /system.slice/*|'') bad "the guest's group is '$group'";; esac
 above=/sys/fs/cgroup$group; while [ "$above" != /sys/fs/cgroup ]; do idle=$(cat "$above/cpu.idle"); [ "$idle" = 1 ] && break; above=${above%/*}; done
 [ "${idle:-}" = 1 ] || bad "no group of the guest has cpu.idle: $group"
 gleaner guests > /tmp/guests 2>&1; grep -q sh /tmp/guests || { cat /tmp/guests; bad "the owner does not see the guest"; }
-kill -INT -- $run; wait $run
-pkill -INT -u $WHO -x remrun
+begun=$SECONDS; pkill -TERM -u $WHO -x remrun; wait $run; status=$?
+[ $status != 0 ] && [ $((SECONDS - begun)) -lt 60 ] || bad "remrun that is told to end: status $status after $((SECONDS - begun)) s"
 gone() { ! guest sleep; }
 eventually gone || bad "the guest stays"
 gleaner doctor --json > /tmp/doctor || { cat /tmp/doctor; bad "doctor: status $?"; }

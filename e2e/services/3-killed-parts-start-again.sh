@@ -1,8 +1,9 @@
 # systemd starts a hub or worker again that was killed, and the pool serves as before.
 . "$(dirname "$0")/helpers.sh"
 for unit in gleaner-worker gleaner-hub; do
-    before=$(main_pid $unit); kill -9 "$before"
-    again() { local now; now=$(main_pid $unit); [ "$now" -gt 0 ] && [ "$now" != "$before" ] && [ "$(systemctl is-active $unit)" = active ]; }
+    before=$(main_pid $unit) || { bad "$unit does not run"; exit $B; }
+    kill -9 "$before"
+    again() { local now; now=$(main_pid $unit) && [ "$now" != "$before" ] && [ "$(systemctl is-active $unit)" = active ]; }
     eventually again || bad "$unit is not started again"
     eventually serves || { logs $unit; bad "after $unit was killed nothing is served"; }
 done

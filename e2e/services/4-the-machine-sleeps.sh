@@ -1,4 +1,4 @@
-# The machine goes to sleep while a guest waits for a part of a file: the kernel could not put such a process to sleep, and would give up.
+# The machine goes to sleep while a guest waits for a file: the kernel could not put such a process to sleep, and would give up.
 # Guests leave before, and the command is done when the machine is awake. (The kernel goes through it up to where all processes sleep, and
 # wakes again: nobody could press the key.)
 . "$(dirname "$0")/helpers.sh"
@@ -6,11 +6,13 @@
 echo freezer > /sys/power/pm_test; echo 1 > /sys/module/suspend/parameters/pm_test_delay
 locks() { systemd-inhibit --list --no-legend | grep -q Gleaner; }
 eventually locks || { systemd-inhibit --list; logs gleaner-worker; bad "the worker holds no lock"; }
-as_user sh -c 'head -c 3000000 /dev/urandom > large'
-as_user timeout 240 remrun --no-local sh -c 'n=lar; sleep 5; cat ${n}ge > copied' 2>/tmp/why & run=$!
+as_user timeout 240 remrun --no-local sh -c 'n=lar; sleep 8; cat ${n}ge > copied' 2>/tmp/why & run=$!
 eventually guest sleep || bad "the guest does not begin"
+# It is not known to the worker yet.
+as_user sh -c 'head -c 3000000 /dev/urandom > large'
 # Who would answer is stopped: as if its link were slow.
-hub=$(main_pid gleaner-hub); kill -STOP "$hub"
+hub=$(main_pid gleaner-hub) || { bad "the hub does not run"; exit $B; }
+kill -STOP "$hub"
 waits() { local p; for p in $(pgrep -x cat); do grep -q 'State:.*D' "/proc/$p/status" && return; done; return 1; }
 eventually waits || bad "the guest was not seen waiting"
 systemctl suspend || bad "systemctl suspend"

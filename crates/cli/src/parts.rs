@@ -583,12 +583,14 @@ async fn work(
     };
     let ear = host.ear();
     let leaving = async {
-        stop.await;
+        tokio::select! {
+            () = stop => {}
+            never = worker::sleep::make_way(&clients, &ear) => match never {},
+        }
         worker::good_bye::good_bye(&clients, &ear, "its worker was told to end").await;
     };
     tokio::select! {
         () = leaving => Ok(()),
-        never = worker::sleep::make_way(&clients, &ear) => match never {},
         ended = worker::net::serve(membership, clients.clone(), |_| joined()) => ended.map_err(failed),
         ended = clients.sandbox.ended() => {
             ended.map_err(failed)?;

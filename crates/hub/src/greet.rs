@@ -210,12 +210,13 @@ impl Shared {
             && wire::owner::Secret::read()
                 .is_some_and(|secret| secret.proof_of_joiner(connection.peer()).is(&hello.joiner));
         let mut registry = lock(&self.registry);
-        let was_known = registry.role(connection.peer()).is_some();
+        let before = (registry.role(connection.peer()), registry.trust(connection.peer()));
         let tenant = registry
             .admit_joiner(connection.peer(), role, &hello.name, (&hello.secret, is_own), now_seconds())
             .map_err(|error| error.to_string())?;
-        // Whoever was let in may show secrets again and again, of tokens or none.
-        if !was_known || (!hello.secret.is_empty() && self.members_logged.has_room()) {
+        // Whoever was let in may show secrets again and again, of tokens or none. What it may do changes seldom.
+        let has_changed = before != (registry.role(connection.peer()), registry.trust(connection.peer()));
+        if has_changed || (!hello.secret.is_empty() && self.members_logged.has_room()) {
             let (node, trust) = (connection.peer(), registry.trust(connection.peer()));
             let facts =
                 json!({"node": node.0.to_hex(), "name": hello.name, "role": role.name(), "trust": trust.name()});

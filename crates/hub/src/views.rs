@@ -11,7 +11,7 @@ use std::sync::Arc;
 const VIEWS_MAX: usize = 192;
 
 /// Changes that a view remembers.
-const CHANGES_MAX: usize = 1 << 16;
+const CHANGES_MAX: usize = mirror::LOG_MAX;
 /// What a path takes that a view remembers as changed, beside its own bytes.
 const CHANGE_BYTES: u64 = 64;
 

@@ -23,4 +23,4 @@ pub use cache::Cache;
 pub use evidence::Evidence;
 pub use lanes::Lanes;
 pub use node::{NodeId, NodeShape, ROOT};
-pub use view::{Applied, Cursor, Gap, View};
+pub use view::{Applied, Cursor, Gap, LOG_MAX, View};

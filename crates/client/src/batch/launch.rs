@@ -207,10 +207,14 @@ async fn fly_once(way: &Arc<Way>, place: &Place, waits_until: Instant) -> Result
                 return Err(Grounded::never(format!("it cannot run elsewhere: {why}")));
             }
             Ok(Landing::TooLong(why)) => return Err(Grounded::never(why)),
-            Ok(Landing::NotExecuted(why, code)) => match contradiction(&plan.command, &why).await {
-                Some(contradiction) => trouble = contradiction,
-                None => return Err(Grounded::Never { why, own: Some(Own::Exit(code)) }),
-            },
+            Ok(Landing::NotExecuted(why, code)) => {
+                let Some(contradiction) = contradiction(&plan.command, &why).await else {
+                    return Err(Grounded::Never { why, own: Some(Own::Exit(code)) });
+                };
+                // The hub has given its place away.
+                locks.let_go(false);
+                return Err(Grounded::Trouble(contradiction));
+            }
             // It may run, with its locks: the hub will tell what comes of it, and if it is away for long they are let go.
             Err(why) => {
                 plan.forget_sent(&way.daemon, &way.joined);

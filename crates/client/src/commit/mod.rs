@@ -348,7 +348,6 @@ impl Committer {
             tracing::warn!(task = %request.task, %error, "the staging folder is cleared before the next commit only");
         }
         let mut report = result?;
-        self.links.note(&report.committed);
         report.scratch = allowed.scratch;
         Ok(report)
     }
@@ -478,6 +477,7 @@ impl Committer {
 
     /// Notes that the task's changes are in the tree, and drops the record.
     fn close(&self, tree: &Tree, plan: &Plan, outcomes: &mut Outcomes) -> io::Result<()> {
+        self.links.note(plan.steps.iter().filter_map(Step::placed));
         crash::point()?;
         if plan.durable {
             let parents: BTreeSet<TreePath> = plan.steps.iter().filter_map(|step| step.path().parent()).collect();

@@ -31,6 +31,11 @@ pub(crate) enum Step {
 }
 
 impl Step {
+    /// Where it puts something, if it does.
+    pub(crate) fn placed(&self) -> Option<&TreePath> {
+        if let Self::Place { path, .. } = self { Some(path) } else { None }
+    }
+
     /// The path that the step is about.
     pub(crate) fn path(&self) -> &TreePath {
         match self {

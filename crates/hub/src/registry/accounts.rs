@@ -50,9 +50,10 @@ impl Registry {
         Role::from_name(&known.role).is_some_and(Role::launches).then(|| account_key(node, known))
     }
 
-    /// Whether somebody who may launch has this account.
+    /// Whether somebody has this account, or may have it again: a client that lends for a while keeps its jobs.
     pub fn has_member(&self, account: u128) -> bool {
-        self.members_of(&BTreeSet::from([account])).values().flatten().any(|member| member.role != Role::Worker.name())
+        let is_tenant = self.kept.nodes.values().any(|known| u128::from(known.tenant) == account);
+        is_tenant || self.members_of(&BTreeSet::from([account])).values().flatten().any(|member| member.role == "hub")
     }
 
     /// The account of the machine called `who`, by its name or the first digits of its key, if that launches.

@@ -426,6 +426,8 @@ impl Carrying<'_> {
         // Its place waits for another try.
         let again = |failed: Failed| FailedKind::Changed.because(failed.message);
         let room = room_for(self.client, &launch).map_err(again)?;
+        // What is done before there is room for what comes of it would be done for nothing.
+        alive(to_client, self.client.room_for_result()).await?;
         let (launch, view): (Launch, ViewId) = alive(to_client, prepare(self.client, launch)).await?;
         let mut told = placed_at(self.worker, "a task of a job".into(), self.place.since.elapsed());
         if self.worker.is_hub {

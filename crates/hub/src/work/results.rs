@@ -8,9 +8,10 @@ use bytes::Bytes;
 use prost::Message;
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use store::Pin;
 use wire::message::work::{LaunchResult, OUTPUT_BYTES_MAX};
-use wire::message::{Change, Exited, FailedKind, Object, OutputKind, digest_bytes};
+use wire::message::{Change, Exited, Failed, FailedKind, Object, OutputKind, digest_bytes};
 
 /// Output is kept in blocks of so many bytes, wherever the worker cut it: equal output has equal names.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -22,6 +23,9 @@ const PIECES_MAX: usize = 4 * NAMES_MAX;
 /// An account's results that wait to be taken have this part of the block store before another one comes: one in so many; and with that
 /// one twice as much.
 const STORE_SHARE: u64 = 4;
+/// How long a launch waits at its place until there is room for what comes of it, and from one look to the next.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(600);
+const ROOM_LOOK: Duration = Duration::from_millis(200);
 /// The content of a change that is named by a recipe: see [`Change::content`].
 const RECIPE: u32 = 2;
 
@@ -195,20 +199,43 @@ impl ClientSession {
         self.store().pin(self.tenant, &names.into_iter().collect::<Vec<Digest>>())
     }
 
-    /// The same of a result that has just come, if there is room for it beside those of its account that wait to be taken.
+    /// Waits until results of this account that wait to be taken leave room for one more, for so long at most.
+    pub(super) async fn room_for_result(&self) -> Result<(), Failed> {
+        let begun = Instant::now();
+        while self.results_fill_share() {
+            if begun.elapsed() > ROOM_WAIT_MAX {
+                return Err(self.no_room_for_result());
+            }
+            tokio::time::sleep(ROOM_LOOK).await;
+        }
+        Ok(())
+    }
+
+    /// The same as [`Self::pin`] of a result that has just come. Others may have come meanwhile.
     fn pin_within_bounds(&self, names: HashSet<Digest>) -> Result<Pin, Trouble> {
-        let most = self.store().bytes_max() / STORE_SHARE;
-        let kept = self.store().pinned_bytes_of(self.tenant);
+        let had_room = !self.results_fill_share();
         let pin = self.pin(names);
-        if kept <= most && self.store().pinned_bytes_of(self.tenant) <= 2 * most {
+        if had_room && self.store().pinned_bytes_of(self.tenant) <= 2 * self.share_of_results() {
             return Ok(pin);
         }
-        let why = format!(
-            "results of this account that wait to be taken have {} MiB at the hub, and may have {}; it goes on when they are taken",
-            kept >> 20,
-            most >> 20
-        );
-        Err(Trouble::elsewhere(FailedKind::Refused.because(why)))
+        Err(Trouble::elsewhere(self.no_room_for_result()))
+    }
+
+    fn no_room_for_result(&self) -> Failed {
+        let [kept, most] =
+            [self.store().pinned_bytes_of(self.tenant), self.share_of_results()].map(|bytes| bytes >> 20);
+        FailedKind::Refused.because(format!(
+            "results of this account that wait to be taken have {kept} MiB at the hub, and may have {most}"
+        ))
+    }
+
+    fn results_fill_share(&self) -> bool {
+        self.store().pinned_bytes_of(self.tenant) > self.share_of_results()
+    }
+
+    /// Bytes of the store that results of one account have when one more is taken, at most.
+    fn share_of_results(&self) -> u64 {
+        self.store().bytes_max() / STORE_SHARE
     }
 
     /// The contents that changes name, those that their recipes name included. `None`: too many. Each recipe is read once, however many

@@ -20,7 +20,7 @@ use super::sys::{self, Fork};
 /// Clients whose namespaces are kept; beyond, the one that has been idle longest goes.
 const CLIENTS_MAX: usize = 64;
 /// Part of the limits of the worker's own user that all tasks of a client have together.
-const PART_OF_LIMITS: u64 = 4;
+const PART_OF_LIMITS: u64 = 8;
 /// Idle network namespaces kept for a client.
 const NETWORKS_MAX: usize = 32;
 

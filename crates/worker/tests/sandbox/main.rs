@@ -346,7 +346,7 @@ print(instances, timers)
     let taken: Vec<u64> = text.split_whitespace().map(|number| number.parse().expect("a number")).collect();
     let all = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_instances").expect("a number");
     let pending = rustix::process::getrlimit(rustix::process::Resource::Sigpending).current.unwrap_or(u64::MAX);
-    let parts = [all.trim().parse::<u64>().expect("a number") / 4, pending / 4];
+    let parts = [all.trim().parse::<u64>().expect("a number") / 8, pending / 8];
     assert!(taken.len() == 2 && taken.iter().all(|taken| *taken > 0), "{text}");
     assert!(taken.iter().zip(parts).all(|(taken, part)| *taken <= part), "{taken:?} of {parts:?}");
 }
