@@ -1,100 +1,107 @@
-//! The links that commits have made, also those that they gave another name: what such a link leads to is not what its user means by
-//! naming it. A link of the user's own is.
+//! The links that commits have made: what such a link leads to is not what its user means by naming it. A link of the user's own is, also
+//! where a commit has only moved it, or made it again as it was.
 
-use crate::small_file;
-use base::TreePath;
+use base::{Digest, TreePath};
 use rustix::fs::{AtFlags, CWD, FileType, Stat, Statx, StatxFlags, Timespec, Timestamps, UTIME_OMIT};
-use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use wire::lock;
 
 /// Links that are remembered. Beyond, any link may be one.
-const LINKS_MAX: usize = 65_536;
-/// As much is read of what was remembered.
-const BYTES_MAX: u64 = 16 << 20;
+const LINKS_MAX: usize = 1 << 20;
+/// A record of the file: what it is, and twenty bytes of it.
+const RECORD_BYTES: usize = 21;
+const MADE: u8 = 1;
+const OWN: u8 = 2;
 
-/// What tells a folder of version control, which is a project's.
-const PROJECT_MARKS: [&str; 4] = [".git", ".hg", ".svn", ".jj"];
-/// Folders in fewer others are no projects, but homes and the system's.
-const PROJECT_DEPTH_MIN: usize = 3;
-
-/// A link: inode, and when it came to be, in seconds and nanoseconds; where that is not known, when its target was written. Not the device,
-/// whose number is another one after a start of the machine.
-type Link = (u64, i64, u32);
+/// A link: inode, and when it came to be, in seconds and nanoseconds (where that is not known, when its target was written). Not the device,
+/// whose number is another one after a start of the machine. Of a user's own: the digest of where it was and where it led.
+type Record = [u8; RECORD_BYTES];
 
 /// Those of one tree, also of earlier lives.
 #[derive(Debug)]
 pub(super) struct MadeLinks {
     root: PathBuf,
     file: PathBuf,
-    known: Mutex<Known>,
+    known: Mutex<BTreeSet<Record>>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Known {
-    links: BTreeSet<Link>,
-    /// Some were not remembered.
-    are_more: bool,
-}
+/// Where links of the user's own led that a commit takes away or replaces.
+pub(super) type Leaving = HashSet<TreePath>;
 
 impl MadeLinks {
-    /// Those beneath `root` that are kept in `file`. Where that cannot be read any link may be one.
+    /// Those beneath `root` that are kept in `file`, to which new ones are added.
     pub fn load(root: &Path, file: &Path) -> Self {
-        let known = match small_file::read(file, BYTES_MAX).map(|bytes| serde_json::from_slice(&bytes)) {
-            Ok(Ok(known)) => known,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Known::default(),
-            _ => Known { are_more: true, ..Known::default() },
-        };
+        let bytes = std::fs::read(file).unwrap_or_else(|error| {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!(%error, "{}: which links results have made is not known any more", file.display());
+            }
+            Vec::new()
+        });
+        let known = bytes.as_chunks::<RECORD_BYTES>().0.iter().copied().collect();
         Self { root: root.to_owned(), file: file.to_owned(), known: Mutex::new(known) }
     }
 
-    /// A commit has put something at these paths, links among it. Those that lead to elsewhere in their project open nothing anyway.
-    pub fn note<'a>(&self, paths: impl Iterator<Item = &'a TreePath>) {
-        let links: Vec<Link> =
-            paths.filter_map(|path| self.link(path).filter(|_| !self.stays_in_project(path))).collect();
-        if links.is_empty() {
-            return;
+    /// Looks at what will be taken away or replaced at these paths.
+    pub fn leave<'a>(&self, paths: impl Iterator<Item = &'a TreePath>) -> Leaving {
+        let (mut leaving, mut own) = (Leaving::new(), Vec::new());
+        for path in paths {
+            if let Some(led) = self.link(path).filter(|link| !self.knows(link)).and_then(|_| self.leads_to(path)) {
+                own.push(own_record(path, &led));
+                leaving.insert(led);
+            }
         }
-        let mut known = lock(&self.known);
-        let count = known.links.len();
-        known.links.extend(links);
-        if known.links.len() > LINKS_MAX {
-            *known = Known { are_more: true, ..Known::default() };
-        }
-        let has_changed = known.links.len() != count;
-        if has_changed
-            && let Err(error) =
-                serde_json::to_vec(&*known).map_err(Into::into).and_then(|bytes| small_file::write(&self.file, &bytes))
-        {
-            tracing::warn!(%error, "{}: the links that a result has made are not remembered", self.file.display());
-        }
+        self.remember(own);
+        leaving
+    }
+
+    /// Something was put at these paths, links among it, by a commit that took these away.
+    pub fn note<'a>(&self, paths: impl Iterator<Item = &'a TreePath>, leaving: &Leaving) {
+        let made = paths.filter_map(|path| {
+            let link = self.link(path)?;
+            // One that leads down goes nowhere else, wherever it is moved.
+            let led = self.leads_to(path)?;
+            let is_own = leaving.contains(&led) || self.knows(&own_record(path, &led));
+            (!is_own).then_some(link)
+        });
+        self.remember(made.collect());
     }
 
     /// Whether the link at `path` may be one of these.
     pub fn has(&self, path: &TreePath) -> bool {
-        let known = lock(&self.known);
-        known.are_more || (!known.links.is_empty() && self.link(path).is_none_or(|link| known.links.contains(&link)))
+        let is_full = lock(&self.known).len() >= LINKS_MAX;
+        is_full || self.link(path).is_none_or(|link| self.knows(&link))
     }
 
-    /// Whether the link at `path` leads to a place within its project, by what it says. A home is no project, also if it is under version
-    /// control.
-    fn stays_in_project(&self, path: &TreePath) -> bool {
-        let Some(target) = target_unseen(&self.on_disk(path)) else { return false };
-        let Some(led) = path.parent().and_then(|folder| folder.resolve(&target)) else {
-            return false;
-        };
-        let home = std::env::var_os("HOME").and_then(|home| TreePath::parse(home.as_bytes()));
-        let is_project = |folder: &TreePath| {
-            let has = |mark: &&str| rustix::fs::lstat(self.on_disk(folder).join(mark)).is_ok();
-            folder.components().count() >= PROJECT_DEPTH_MIN && PROJECT_MARKS.iter().any(has)
-        };
-        let mut above = std::iter::successors(path.parent(), TreePath::parent);
-        let project = above.find(is_project).filter(|root| home.is_none_or(|home| !home.is_within(root)));
-        project.is_some_and(|root| led.is_within(&root))
+    fn knows(&self, record: &Record) -> bool {
+        lock(&self.known).contains(record)
+    }
+
+    fn remember(&self, mut records: Vec<Record>) {
+        let mut known = lock(&self.known);
+        records.retain(|record| known.len() < LINKS_MAX && known.insert(*record));
+        if records.is_empty() {
+            return;
+        }
+        let file = File::options().append(true).create(true).mode(0o600).open(&self.file);
+        if let Err(error) = file.and_then(|mut file| file.write_all(records.as_flattened())) {
+            tracing::warn!(%error, "{}: the links that a result has made are not remembered", self.file.display());
+        }
+    }
+
+    /// Where the link at `path` leads, if it says more than a place beneath it.
+    fn leads_to(&self, path: &TreePath) -> Option<TreePath> {
+        let target = target_unseen(&self.on_disk(path))?;
+        let is_down = !target.starts_with(b"/") && !target.split(|byte| *byte == b'/').any(|part| part == b"..");
+        // What leads above the root leads nowhere.
+        let led = || path.parent().and_then(|folder| folder.resolve(&target)).unwrap_or_else(TreePath::root);
+        (!is_down).then(led)
     }
 
     fn on_disk(&self, path: &TreePath) -> PathBuf {
@@ -102,7 +109,7 @@ impl MadeLinks {
     }
 
     /// What is at `path`, if it is a link.
-    fn link(&self, path: &TreePath) -> Option<Link> {
+    fn link(&self, path: &TreePath) -> Option<Record> {
         let wanted = StatxFlags::INO | StatxFlags::TYPE | StatxFlags::BTIME | StatxFlags::MTIME;
         let stat: Statx = rustix::fs::statx(CWD, self.on_disk(path), AtFlags::SYMLINK_NOFOLLOW, wanted).ok()?;
         if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::Symlink {
@@ -110,8 +117,19 @@ impl MadeLinks {
         }
         let has_birth = StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME);
         let time = if has_birth { stat.stx_btime } else { stat.stx_mtime };
-        Some((stat.stx_ino, time.tv_sec, time.tv_nsec))
+        let mut record = [MADE; RECORD_BYTES];
+        record[1..9].copy_from_slice(&stat.stx_ino.to_le_bytes());
+        record[9..17].copy_from_slice(&time.tv_sec.to_le_bytes());
+        record[17..].copy_from_slice(&time.tv_nsec.to_le_bytes());
+        Some(record)
     }
+}
+
+fn own_record(path: &TreePath, led: &TreePath) -> Record {
+    let digest = Digest::of(&[path.as_bytes(), led.as_bytes()].join(&0));
+    let mut record = [OWN; RECORD_BYTES];
+    record[1..].copy_from_slice(&digest.0[..RECORD_BYTES - 1]);
+    record
 }
 
 /// What a link says. Its time of the last access is part of what was committed, and stays.
@@ -140,41 +158,49 @@ mod tests {
     #[test]
     fn links_of_results_are_told_from_the_user_s_also_later_and_elsewhere() {
         let folder = tempfile::tempdir().expect("a folder");
-        let (root, file) = (folder.path().join("root"), folder.path().join("state/links"));
+        let (root, file) = (folder.path().join("root"), folder.path().join("links"));
         std::fs::create_dir(&root).expect("a folder");
         let links = MadeLinks::load(&root, &file);
         let has = |links: &MadeLinks, name: &str| links.has(&path(name));
-        ["own", "made"].iter().for_each(|name| symlink("/srv", root.join(name)).expect("a link"));
-        assert!(!has(&links, "/own") && !has(&links, "/made"));
+        for (name, target) in [("own", "/srv"), ("made", "/srv"), ("up", "../x"), ("down", "sub/x")] {
+            symlink(target, root.join(name)).expect("a link");
+            assert!(!has(&links, &format!("/{name}")), "{name}");
+        }
         std::fs::write(root.join("file"), "").expect("a file");
-        links.note(["/made", "/file", "/absent"].map(path).iter());
+        let paths = ["/made", "/up", "/down", "/file", "/absent"].map(path);
+        links.note(paths.iter(), &Leaving::new());
         for links in [&links, &MadeLinks::load(&root, &file)] {
-            assert!(has(links, "/made") && !has(links, "/own"));
+            assert!(has(links, "/made") && has(links, "/up") && !has(links, "/own") && !has(links, "/down"));
         }
         std::fs::rename(root.join("made"), root.join("moved")).expect("moved");
         assert!(has(&links, "/moved"), "by another name, too");
-        std::fs::write(&file, "torn").expect("written");
-        assert!(has(&MadeLinks::load(&root, &file), "/own"), "nobody knows");
     }
 
     #[test]
-    fn links_within_a_project_are_not_remembered() {
+    fn a_link_of_the_user_s_that_is_moved_or_made_again_stays_the_user_s() {
         let folder = tempfile::tempdir().expect("a folder");
         let links = MadeLinks::load(folder.path(), &folder.path().join("links"));
-        std::fs::create_dir_all(folder.path().join("home/u/p/.git")).expect("folders");
-        std::fs::create_dir_all(folder.path().join("home/u/p/bin")).expect("folders");
-        std::fs::create_dir_all(folder.path().join("home/u/.git")).expect("folders");
-        for (at, target, is_remembered) in [
-            ("/home/u/p/bin/a", "../lib/a", false),
-            ("/home/u/p/b", "/home/u/p/lib", false),
-            ("/home/u/p/bin/c", "../../.config", true),
-            ("/home/u/p/d", "/home/u/.config", true),
-            // A home, if it is under version control.
-            ("/home/u/e", ".config", true),
-        ] {
-            symlink(target, links.on_disk(&path(at))).expect("a link");
-            links.note([path(at)].iter());
-            assert_eq!(links.has(&path(at)), is_remembered, "{at} -> {target}");
+        let on_disk = |name: &str| folder.path().join(name);
+        symlink("/srv/data", on_disk("data")).expect("a link");
+        let (dat, data) = (path("/dat"), path("/data"));
+        // Moved.
+        let leaving = links.leave([&data].into_iter());
+        std::fs::rename(on_disk("data"), on_disk("dat")).expect("moved");
+        links.note([&dat].into_iter(), &leaving);
+        assert!(!links.has(&dat));
+        // Taken away by one commit, and made again as it was by another; and then otherwise.
+        links.leave([&dat].into_iter());
+        std::fs::remove_file(on_disk("dat")).expect("removed");
+        for (target, is_made) in [("/srv/data", false), ("/home/u/.config", true)] {
+            let _ = std::fs::remove_file(on_disk("dat"));
+            symlink(target, on_disk("dat")).expect("a link");
+            links.note([&dat].into_iter(), &Leaving::new());
+            assert_eq!(links.has(&dat), is_made, "{target}");
         }
+        // What a result has made stays so by whatever it is moved.
+        let leaving = links.leave([&dat].into_iter());
+        std::fs::rename(on_disk("dat"), on_disk("data")).expect("moved");
+        links.note([&data].into_iter(), &leaving);
+        assert!(leaving.is_empty() && links.has(&data));
     }
 }

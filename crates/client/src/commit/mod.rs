@@ -59,7 +59,7 @@ use apply::{Applier, Failure};
 use base::delta::FileChange;
 use base::{Action, Change, Content, Delta, ExitStatus, TaskId, Time, TreePath};
 use check::Planner;
-use made_links::MadeLinks;
+use made_links::{Leaving, MadeLinks};
 use outcome::Outcomes;
 use plan::{Plan, Step};
 use policy::Allowed;
@@ -401,6 +401,7 @@ impl Committer {
         if let Err(source) = prepared {
             return Ok(Err(CommitError::State(source)));
         }
+        let leaving = self.links.leave(plan.steps.iter().filter_map(Step::takes_from));
         let applier = Applier { tree, stages, recovering: false, folders: Default::default() };
         if let Err((count, failure)) = applier.forward(plan) {
             if crashed() {
@@ -414,7 +415,7 @@ impl Committer {
                 }
             };
         }
-        Ok(self.close(tree, plan, outcomes).map_err(CommitError::State))
+        Ok(self.close(tree, plan, &leaving, outcomes).map_err(CommitError::State))
     }
 
     fn record(&self, task: TaskId, extension: &str) -> PathBuf {
@@ -476,8 +477,8 @@ impl Committer {
     }
 
     /// Notes that the task's changes are in the tree, and drops the record.
-    fn close(&self, tree: &Tree, plan: &Plan, outcomes: &mut Outcomes) -> io::Result<()> {
-        self.links.note(plan.steps.iter().filter_map(Step::placed));
+    fn close(&self, tree: &Tree, plan: &Plan, leaving: &Leaving, outcomes: &mut Outcomes) -> io::Result<()> {
+        self.links.note(plan.steps.iter().filter_map(Step::puts_at), leaving);
         crash::point()?;
         if plan.durable {
             let parents: BTreeSet<TreePath> = plan.steps.iter().filter_map(|step| step.path().parent()).collect();

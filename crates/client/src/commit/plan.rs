@@ -31,8 +31,16 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Where it puts something, if it does.
-    pub(crate) fn placed(&self) -> Option<&TreePath> {
+    /// Where it takes something away, or replaces it.
+    pub(crate) fn takes_from(&self) -> Option<&TreePath> {
+        match self {
+            Self::Detach { path, .. } | Self::Place { path, over: Some(_), .. } => Some(path),
+            _ => None,
+        }
+    }
+
+    /// Where it puts something.
+    pub(crate) fn puts_at(&self) -> Option<&TreePath> {
         if let Self::Place { path, .. } = self { Some(path) } else { None }
     }
 

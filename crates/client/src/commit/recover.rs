@@ -102,7 +102,7 @@ impl Committer {
         let closed = outcomes.get(plan.task).is_some();
         let finished = finish && (closed || applier.forward(&plan).is_ok());
         let result = match finished {
-            true => self.close(tree, &plan, &mut outcomes).map_err(|error| error.to_string()),
+            true => self.close(tree, &plan, &Default::default(), &mut outcomes).map_err(|error| error.to_string()),
             false => {
                 tree.forget();
                 let undone = self.undo(&applier, &plan, plan.steps.len());

@@ -103,9 +103,13 @@ fn first(name: &str) -> &str {
 /// Folders, or files that stand for one, by which it is found what decides: where one of them leads is not changed either.
 const GUARDED_WAYS: &[&str] = &[".git", ".hg", ".svn", ".jj", ".cargo", ".github", ".yarn", ".mvn"];
 
+/// What a folder of a program's source may be called as well.
+const COMMON_FOLDERS: [&str; 1] = ["mise"];
+
 /// All folders in which something is guarded. A file of such a name is none: kernels are configured by one that is called `.config`.
 static GUARDED_FOLDERS: LazyLock<HashMap<Vec<u8>, &'static str>> = LazyLock::new(|| {
     let folders = guarded_places().filter_map(|name| Some(name.split_once('/')?.0));
+    let folders = folders.filter(|folder| !COMMON_FOLDERS.contains(folder));
     folders.map(|folder| (folder.to_ascii_lowercase().into(), folder)).collect()
 });
 
