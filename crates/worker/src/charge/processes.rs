@@ -9,6 +9,9 @@ use store::room::Room;
 /// What the kernel says of a file system in memory (`TMPFS_MAGIC`).
 const IN_MEMORY: i64 = 0x0102_1994;
 
+/// Addresses of a process from which on its page tables are looked at, in bytes.
+const MAPPED_MIN: u64 = 1 << 30;
+
 /// One process of this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -18,6 +21,8 @@ pub struct Process {
     threads: u64,
     /// Memory that it shares with others counted in full, in bytes.
     resident: u64,
+    /// What it has of addresses, in bytes.
+    mapped: u64,
 }
 
 /// All processes of this machine.
@@ -36,10 +41,11 @@ fn read(process: u32, name: &str) -> Option<String> {
 
 /// Reads a line of `/proc/N/stat`.
 fn parse(number: u32, stat: &str, page: u64) -> Option<Process> {
-    // Behind the name: fields 3 (state), 4 (parent), 20 (threads), 24 (pages in memory).
+    // Behind the name: fields 3 (state), 4 (parent), 20 (threads), 23 (bytes of addresses), 24 (pages in memory).
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let field = |at: usize| fields.get(at - 3)?.parse::<u64>().ok();
-    Some(Process { number, parent: field(4)? as u32, threads: field(20)?, resident: field(24)? * page })
+    let (parent, threads, mapped, resident) = (field(4)? as u32, field(20)?, field(23)?, field(24)? * page);
+    Some(Process { number, parent, threads, resident, mapped })
 }
 
 /// The process `init` and all beneath it, among these.
@@ -63,7 +69,7 @@ pub fn taken(task: &Task, all: &[Process], bound: u64) -> (u64, u64) {
     let threads = own.iter().map(|process| process.threads).sum();
     // Files in memory need not be in any process's, nor are page tables.
     let (without_names, _) = nameless(&numbers, |kind| kind == IN_MEMORY);
-    let beside = without_names + shared(init) + own.iter().map(|process| page_tables(process.number)).sum::<u64>();
+    let beside = without_names + shared(init) + own.iter().map(page_tables).sum::<u64>();
     let resident: u64 = own.iter().map(|process| process.resident).sum();
     if resident + beside <= bound {
         return (resident + beside, threads);
@@ -86,9 +92,13 @@ fn shared(init: u32) -> u64 {
     Room::at(Path::new(&folder)).map_or(0, |room| room.used_bytes)
 }
 
-/// What the kernel takes to know where a process's memory is, in bytes: also of memory that was read and never written.
-fn page_tables(process: u32) -> u64 {
-    let status = read(process, "status").unwrap_or_default();
+/// What the kernel takes to know where a process's memory is, in bytes: also of memory that was read and never written. It is a 512th of the
+/// addresses at most, so that most processes need no look.
+fn page_tables(process: &Process) -> u64 {
+    if process.mapped < MAPPED_MIN {
+        return 0;
+    }
+    let status = read(process.number, "status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmPTE:"));
     line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).map_or(0, |kib| kib << 10)
 }
@@ -107,14 +117,14 @@ mod tests {
     #[test]
     fn a_process_is_read_from_its_line_whatever_its_name() {
         let stat = "7 (a) b 9) S 3 7 5 0 -1 4194560 10 0 0 0 30 12 0 0 20 0 4 0 9 1000000 250 18446744073709551615";
-        let want = Process { number: 7, parent: 3, threads: 4, resident: 250 * 4096 };
+        let want = Process { number: 7, parent: 3, threads: 4, resident: 250 * 4096, mapped: 1_000_000 };
         assert_eq!(parse(7, stat, 4096), Some(want));
         assert_eq!(parse(7, "7 (x) S", 4096), None);
     }
 
     #[test]
     fn all_beneath_a_process_are_its_own() {
-        let process = |number, parent| Process { number, parent, threads: 1, resident: 0 };
+        let process = |number, parent| Process { number, parent, threads: 1, resident: 0, mapped: 0 };
         let all = [process(1, 0), process(5, 1), process(6, 5), process(7, 6), process(8, 1), process(9, 8)];
         let own: Vec<u32> = of(5, &all).map(|process| process.number).collect();
         assert_eq!(own, [5, 6, 7]);
@@ -124,7 +134,7 @@ mod tests {
     fn this_process_is_seen() {
         let all = all();
         let own = of(std::process::id(), &all).next().expect("this one");
-        assert!(own.threads >= 1 && own.resident > 0 && page_tables(own.number) > 0);
+        assert!(own.threads >= 1 && own.resident > 0 && page_tables(&Process { mapped: MAPPED_MIN, ..*own }) > 0);
         assert!(proportional(own.number).is_none_or(|bytes| bytes > 0 && bytes <= own.resident * 2));
     }
 }
