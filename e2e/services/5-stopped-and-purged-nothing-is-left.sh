@@ -5,7 +5,7 @@ systemctl stop gleaner-worker gleaner-hub || bad "systemctl stop"
 processes() { local p; for p in /proc/[0-9]*; do case $(readlink $p/exe) in /usr/bin/gleaner*|/usr/bin/remrun*) echo "$p $(tr '\0' ' ' < $p/cmdline)";; esac; done; }
 none() { [ -z "$(processes)" ]; }
 eventually none || bad "left running: $(processes)"
-grep -i gleaner /proc/self/mountinfo | grep -v ' /machine' && bad "left mounted"
+grep -i gleaner /proc/self/mountinfo | grep -v ' /var/lib/gleaner ' && bad "left mounted"
 groups=$(find /sys/fs/cgroup -type d -name '*gleaner*'); [ -z "$groups" ] || bad "left groups: $groups"
 for unit in gleaner-hub gleaner-worker; do [ "$(systemctl show --property Result --value $unit)" = success ] || { systemctl status --no-pager $unit; bad "$unit did not end well"; }; done
 systemctl start gleaner-hub && dpkg --purge gleaner > /tmp/log 2>&1 || { cat /tmp/log; bad "dpkg --purge"; }
